@@ -1,0 +1,4 @@
+//! Fuseline's core.
+
+pub mod dtype;
+pub mod format;
