@@ -1,0 +1,82 @@
+//! What every graph keeps to, checked after parsing and after each pass.
+//!
+//! - Operands come before users.
+//! - Every value's type is what [`infer`](super::infer) says.
+//! - Arguments are the values of [`Op::Arg`], each once.
+//! - A cache is appended to once at most, and attended to only through that append.
+//! - Results exist, and are tensors.
+
+use super::{Graph, Op, Type, ValueId, infer};
+use std::fmt;
+
+/// A broken rule, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifyError {
+    /// The value at which it shows.
+    pub value: ValueId,
+    /// Which rule.
+    pub message: String,
+}
+
+impl fmt::Display for VerifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.value, self.message)
+    }
+}
+
+impl std::error::Error for VerifyError {}
+
+impl Graph {
+    /// Checks the graph's rules.
+    ///
+    /// # Errors
+    /// Every broken rule, in the order of the values.
+    pub fn verify(&self) -> Result<(), Vec<VerifyError>> {
+        let mut errors = Vec::new();
+        let mut appended = Vec::new();
+        for id in self.ids() {
+            let mut fail = |message: String| errors.push(VerifyError { value: id, message });
+            let value = &self[id];
+            if let Some(late) = value.inputs.iter().find(|input| **input >= id) {
+                fail(format!("operand {late} does not come before its user"));
+                continue;
+            }
+            if value.op == Op::Arg {
+                let n_args = self.args.iter().filter(|arg| arg.value == id).count();
+                if n_args != 1 {
+                    fail(format!("{n_args} arguments are this value"));
+                }
+                continue;
+            }
+            let types: Vec<&Type> = value.inputs.iter().map(|&input| &self[input].ty).collect();
+            match infer(&value.op, &types) {
+                Ok(ty) if ty == value.ty => {}
+                Ok(_) => fail(format!("`{}` makes another type of its operands", value.op.name())),
+                Err(diagnostic) => fail(diagnostic.message),
+            }
+            match value.op {
+                Op::Append if appended.contains(&value.inputs[0]) => {
+                    fail("a cache is appended to twice".to_string());
+                }
+                Op::Append if self[value.inputs[0]].op != Op::Arg => {
+                    fail("only a cache that is an argument can be appended to".to_string());
+                }
+                Op::Append => appended.push(value.inputs[0]),
+                Op::Attend { .. } if self[value.inputs[1]].op != Op::Append => {
+                    fail("a cache is attended to before it is appended to".to_string());
+                }
+                _ => {}
+            }
+        }
+        for &output in &self.outputs {
+            let ok = self.values.get(output.index()).is_some_and(|value| {
+                matches!(value.ty, Type::Tensor { .. }) && value.op != Op::Arg
+            });
+            if !ok {
+                let message = "a result is a computed tensor".to_string();
+                errors.push(VerifyError { value: output, message });
+            }
+        }
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+}
