@@ -46,10 +46,9 @@ impl<T> Named<T> {
     pub fn tensor(&self, name: &str) -> Result<(&str, &T), SourceError> {
         match self.index.get(name) {
             Some(&at) => Ok((&self.entries[at].0, &self.entries[at].1)),
-            None => Err(SourceError::MissingTensor {
-                name: name.to_owned(),
-                count: self.entries.len(),
-            }),
+            None => {
+                Err(SourceError::MissingTensor { name: name.to_owned(), count: self.entries.len() })
+            }
         }
     }
 

@@ -73,9 +73,8 @@ impl Slices {
         format: &WeightFormat,
         bytes: Vec<u8>,
     ) -> Result<Slices, PackError> {
-        let block = format
-            .gguf
-            .ok_or_else(|| PackError::NotInGguf { format: format.name.to_string() })?;
+        let block =
+            format.gguf.ok_or_else(|| PackError::NotInGguf { format: format.name.to_string() })?;
         let slice = Slice {
             shape: shape.to_vec(),
             encoding: Encoding::Gguf { type_id: block.type_id, name: format.name.clone() },

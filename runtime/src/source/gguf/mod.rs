@@ -218,9 +218,7 @@ impl TensorSource for Gguf {
 fn alignment(metadata: &Metadata, file: &[u8]) -> Result<u32, SourceError> {
     let key = "general.alignment";
     match metadata.fixed(file, key, Type::U32).map(u32::from_le_bytes) {
-        Ok(0) => {
-            Err(SourceError::invalid(format!("metadata key `{key}`"), "a positive number", 0))
-        }
+        Ok(0) => Err(SourceError::invalid(format!("metadata key `{key}`"), "a positive number", 0)),
         Err(SourceError::MissingKey { .. }) => Ok(DEFAULT_ALIGNMENT),
         other => other,
     }
