@@ -23,20 +23,14 @@
 //! the interval named at each table, weighted for relative error of the function's result, and
 //! rounded to `f32`. They stand lowest degree first.
 
+use std::f32::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E, TAU};
+
 /// Round-to-integer constant: added to |x| < 2²², it leaves the nearest integer in the low bits.
 const SHIFT: f32 = 12_582_912.0;
-/// 1 / ln 2.
-const LOG2_E: f32 = 1.442_695;
-/// ln 2, rounded to `f32`.
-const LN_2: f32 = 0.693_147_2;
-/// ln 2 − [`LN_2`].
+/// ln 2 less its `f32` rounding.
 const LN_2_LOW: f32 = -1.904_654_2e-9;
-/// 2π, rounded to `f32`.
-const TWO_PI: f32 = 6.283_185_5;
-/// 2π − [`TWO_PI`].
-const TWO_PI_LOW: f32 = -1.748_455_5e-7;
-/// √½.
-const SQRT_HALF: f32 = 0.707_106_77;
+/// 2π less its `f32` rounding.
+const TAU_LOW: f32 = -1.748_455_5e-7;
 const SIGN: u32 = 0x8000_0000;
 
 /// (e^r − 1 − r) / r² on ±1.002 · ln 2 / 2.
@@ -132,9 +126,9 @@ pub fn log(x: f32) -> f32 {
     let normal = if subnormal { x * 8_388_608.0 } else { x };
     let bias = if subnormal { -23.0 } else { 0.0 };
     // Exponent and significand of a number between √½ and √2.
-    let bits = normal.to_bits().wrapping_sub(SQRT_HALF.to_bits());
+    let bits = normal.to_bits().wrapping_sub(FRAC_1_SQRT_2.to_bits());
     let n = (bits as i32 >> 23) as f32 + bias;
-    let f = f32::from_bits((bits & 0x007f_ffff).wrapping_add(SQRT_HALF.to_bits())) - 1.0;
+    let f = f32::from_bits((bits & 0x007f_ffff).wrapping_add(FRAC_1_SQRT_2.to_bits())) - 1.0;
     let curve = polynomial(f, &LOG).mul_add(f, -0.5);
     let low = (f * f).mul_add(curve, n * LN_2_LOW);
     let result = n.mul_add(LN_2, f + low);
@@ -205,7 +199,7 @@ pub fn gelu_tanh(x: f32) -> f32 {
 /// GELU with the error function, 0.5x · (1 + erf(x/√2)). −0 at −∞.
 #[inline(always)]
 pub fn gelu_erf(x: f32) -> f32 {
-    let scaled = x * SQRT_HALF;
+    let scaled = x * FRAC_1_SQRT_2;
     let a = abs(scaled);
     let small = with_sign(erf_small(a), scaled).mul_add(0.5, 0.5);
     // 1 + erf(-a) = erfc(a), which does not cancel.
@@ -353,8 +347,8 @@ pub fn sin_cos_turns(turn: u64) -> (f32, f32) {
     let rest = turn.wrapping_sub(quarter << 62) as i64;
     let t = rest as f32 * 5.421_011e-20; // 2^-64
     let square = t * t;
-    let curve = polynomial(square, &SIN).mul_add(square, TWO_PI_LOW);
-    let sin = t.mul_add(TWO_PI, t * curve);
+    let curve = polynomial(square, &SIN).mul_add(square, TAU_LOW);
+    let sin = t.mul_add(TAU, t * curve);
     let cos = polynomial(square, &COS).mul_add(square, 1.0);
     let quarter = quarter as u32;
     let swap = quarter & 1 == 1;
