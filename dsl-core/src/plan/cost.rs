@@ -1,0 +1,195 @@
+//! What a kernel costs on a target: bytes moved, instructions issued, one launch.
+
+use super::schedule;
+use super::structure::{Context, Structure, Template, work_elements};
+use crate::format::WeightFormat;
+use crate::ir::{Graph, Op, Pointwise, Type, ValueId};
+use crate::target::Target;
+
+/// The cost of one kernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Bytes read from memory, each value once. A cache counts with its capacity.
+    pub read_bytes: usize,
+    /// Bytes written to memory.
+    pub write_bytes: usize,
+    /// Thread instructions, work that several blocks repeat counted each time.
+    pub instructions: usize,
+    /// Time: the longer of moving the bytes and issuing the instructions, and the launch.
+    pub ns: f64,
+}
+
+/// What a kernel reads from memory and what it writes, each once, ascending.
+pub(crate) fn traffic(cx: &Context<'_>, members: &[ValueId]) -> (Vec<ValueId>, Vec<ValueId>) {
+    let graph = cx.graph;
+    let mut loads = Vec::new();
+    for &id in members {
+        for (place, &input) in graph[id].inputs.iter().enumerate() {
+            let source = cx.source(input);
+            let written = graph[id].op == Op::Append && place == 0;
+            let number = matches!(graph[source].op, Op::Const(_));
+            if !written && !number && !members.contains(&source) {
+                loads.push(source);
+            }
+        }
+    }
+    loads.sort_unstable();
+    loads.dedup();
+    let stores = members.iter().copied().filter(|&id| cx.escapes(id, members)).collect();
+    (loads, stores)
+}
+
+/// The cost of a kernel with this structure on `target`.
+pub(crate) fn cost(
+    cx: &Context<'_>,
+    members: &[ValueId],
+    structure: &Structure,
+    target: &Target,
+) -> Cost {
+    let graph = cx.graph;
+    let (loads, stores) = traffic(cx, members);
+    let read_bytes = loads.iter().map(|&id| load_bytes(cx, members, id)).sum();
+    let write_bytes = stores.iter().map(|&id| store_bytes(graph, id)).sum();
+    let launch = schedule::launch(graph, structure, &loads);
+    let each = |ids: &[ValueId], n: usize| -> usize {
+        ids.iter().map(|&id| instructions(graph, id)).sum::<usize>() * n
+    };
+    let prologue = |n_elements: usize| {
+        structure
+            .prologue
+            .iter()
+            .map(|&id| {
+                // Reductions pass over the row twice: once to reduce, once to use.
+                let passes = 1 + usize::from(graph[id].op.is_row());
+                instructions(graph, id) * passes
+            })
+            .sum::<usize>()
+            * n_elements
+    };
+    let instructions = match &structure.template {
+        Template::Pointwise => {
+            let n_elements =
+                stores.iter().map(|&id| work_elements(graph, id)).max().unwrap_or(0);
+            let fixed = 4 * n_elements; // index, load, store, branch
+            fixed + each(members, n_elements)
+        }
+        Template::Rows(rows) => {
+            let passes = 1 + rows.row_ops.len();
+            each(members, rows.n_rows * rows.width) * passes
+        }
+        Template::Linear(linear) => {
+            let products: usize = linear
+                .groups
+                .iter()
+                .flat_map(|group| group.segments.iter().map(|segment| (segment, group.len)))
+                .map(|(segment, len)| match &graph[graph[segment.linear].inputs[1]].ty {
+                    Type::Weight { format, .. } => {
+                        len * linear.k * (weight_instructions(format) + 2 * linear.n_rows)
+                    }
+                    _ => 0,
+                })
+                .sum();
+            let outputs: usize = linear.groups.iter().map(|group| group.len).sum();
+            let stage = launch.n_blocks * linear.n_rows * linear.k * 3;
+            products
+                + stage
+                + launch.n_blocks * prologue(linear.n_rows * linear.k)
+                + each(&structure.epilogue, linear.n_rows * outputs)
+        }
+        Template::Attend { anchor } => {
+            let (n_rows, heads, head_dim, kv_heads) = schedule::attend_dims(graph, *anchor);
+            let capacity = match &graph[graph[*anchor].inputs[1]].ty {
+                Type::Cache { capacity, .. } => capacity.size,
+                _ => 0,
+            };
+            let keys = n_rows * capacity * (heads * (4 * head_dim + 40) + kv_heads * head_dim);
+            keys + prologue(n_rows * heads * head_dim)
+                + each(&structure.epilogue, n_rows * heads * head_dim)
+        }
+        Template::Gather { anchor } => {
+            let n_elements = graph[*anchor].ty.elements();
+            8 * n_elements + each(&structure.epilogue, n_elements)
+        }
+    };
+    let move_ns = (read_bytes + write_bytes) as f64 / target.dram_bytes_per_ns;
+    let issue_ns = instructions as f64 / target.instructions_per_ns;
+    Cost { read_bytes, write_bytes, instructions, ns: move_ns.max(issue_ns) + target.launch_ns }
+}
+
+fn load_bytes(cx: &Context<'_>, members: &[ValueId], id: ValueId) -> usize {
+    let graph = cx.graph;
+    match &graph[id].ty {
+        // A gather reads only the rows that are asked for.
+        Type::Weight { format, k, .. } => {
+            let whole = cx.member_users(id).iter().any(|user| {
+                members.contains(user) && graph[*user].op == Op::Linear
+            });
+            let rows = members.iter().filter(|&&m| graph[m].op == Op::Embed).map(|&m| {
+                graph[graph[m].inputs[0]].ty.elements()
+            });
+            if whole { graph[id].ty.bytes() } else { rows.sum::<usize>() * format.packed_bytes(1, k.size) }
+        }
+        // One sequence a row.
+        Type::Cache { dtype, kv_heads, head_dim, capacity, .. } => {
+            let n_rows = members
+                .iter()
+                .filter(|&&m| matches!(graph[m].op, Op::Attend { .. }))
+                .map(|&m| schedule::attend_dims(graph, m).0)
+                .sum::<usize>();
+            2 * n_rows * kv_heads.size * head_dim.size * capacity.size * dtype.bytes()
+        }
+        Type::Tensor { .. } | Type::Index { .. } => graph[id].ty.bytes(),
+    }
+}
+
+fn store_bytes(graph: &Graph, id: ValueId) -> usize {
+    match graph[id].op {
+        Op::Append => 2 * work_elements(graph, id) * graph[id].ty.dtype().bytes(),
+        _ => graph[id].ty.bytes(),
+    }
+}
+
+/// Instructions of one element of an operation that is not a template.
+fn instructions(graph: &Graph, id: ValueId) -> usize {
+    match &graph[id].op {
+        Op::Pointwise(op) => op.instructions(),
+        Op::Cast(_) => 2,
+        Op::Reduce(_) | Op::Argmax => 3,
+        Op::Softmax => 16,
+        Op::RmsNorm { .. } => 4,
+        Op::LayerNorm { .. } => 6,
+        Op::Rope { .. } => 40,
+        Op::Append => 6,
+        Op::Slice { .. } | Op::Reshape { .. } => 2,
+        Op::Arg | Op::Const(_) | Op::Linear | Op::Attend { .. } | Op::Embed => 0,
+    }
+}
+
+fn weight_instructions(format: &WeightFormat) -> usize {
+    format.decode_ops()
+}
+
+/// Operations and distinct reads of an expression, by the rule that compilers of the field count
+/// with: every distinct load, number, cast and arithmetic operation is one operation.
+pub(crate) fn expression_size(cx: &Context<'_>, members: &[ValueId]) -> (usize, usize) {
+    let (loads, _) = traffic(cx, members);
+    let numbers = members
+        .iter()
+        .flat_map(|&id| &cx.graph[id].inputs)
+        .filter(|&&input| matches!(cx.graph[input].op, Op::Const(_)))
+        .count();
+    let ops: usize = members
+        .iter()
+        .map(|&id| match &cx.graph[id].op {
+            Op::RmsNorm { .. } => 7, // square, mean, eps, add, rsqrt, two products
+            Op::LayerNorm { .. } => 9,
+            Op::Softmax => 5,
+            Op::Rope { .. } => 8,
+            Op::Pointwise(Pointwise::Silu | Pointwise::Sigmoid) => 4,
+            Op::Pointwise(Pointwise::GeluTanh | Pointwise::GeluErf) => 10,
+            _ => 1,
+        })
+        .sum();
+    (loads.len() + numbers + ops, loads.len())
+}
+
