@@ -54,6 +54,9 @@ pub(crate) fn cost(
     let each = |ids: &[ValueId], n: usize| -> usize {
         ids.iter().map(|&id| instructions(graph, id)).sum::<usize>() * n
     };
+    let once = |ids: &[ValueId]| -> usize {
+        ids.iter().map(|&id| instructions(graph, id) * work_elements(graph, id)).sum()
+    };
     let prologue = |n_elements: usize| {
         structure
             .prologue
@@ -89,12 +92,11 @@ pub(crate) fn cost(
                     _ => 0,
                 })
                 .sum();
-            let outputs: usize = linear.groups.iter().map(|group| group.len).sum();
             let stage = launch.n_blocks * linear.n_rows * linear.k * 3;
             products
                 + stage
                 + launch.n_blocks * prologue(linear.n_rows * linear.k)
-                + each(&structure.epilogue, linear.n_rows * outputs)
+                + once(&structure.epilogue)
         }
         Template::Attend { anchor } => {
             let (n_rows, heads, head_dim, kv_heads) = schedule::attend_dims(graph, *anchor);
@@ -104,11 +106,11 @@ pub(crate) fn cost(
             };
             let keys = n_rows * capacity * (heads * (4 * head_dim + 40) + kv_heads * head_dim);
             keys + prologue(n_rows * heads * head_dim)
-                + each(&structure.epilogue, n_rows * heads * head_dim)
+                + once(&structure.epilogue)
         }
         Template::Gather { anchor } => {
             let n_elements = graph[*anchor].ty.elements();
-            8 * n_elements + each(&structure.epilogue, n_elements)
+            8 * n_elements + once(&structure.epilogue)
         }
     };
     let move_ns = (read_bytes + write_bytes) as f64 / target.dram_bytes_per_ns;

@@ -2,8 +2,9 @@
 //!
 //! It starts with one kernel an operation and merges siblings first. Then it takes, again and
 //! again, the merge along an edge that saves the most time among those that some
-//! [rule](super::rules) matches and [`structure`] finds legal, until none saves any. Ties go to
-//! the earlier producer, then the earlier consumer, then the earlier rule.
+//! [rule](super::rules) matches and [`structure`] finds legal, until none saves any. Gains are
+//! compared in steps of [`GAIN_STEP_NS`], since no estimate is finer; ties go to the earlier
+//! producer, so that work is done where its operand is made, then to the earlier consumer.
 
 use super::cost::{self, Cost};
 use super::decision::{Decision, Reason, Verdict};
@@ -51,6 +52,9 @@ struct Search<'a> {
 
 /// Parameters that a launch passes at most: 4 KiB of pointers on every driver.
 const MAX_PARAMETERS: usize = 500;
+
+/// Gains that differ by less are equal.
+const GAIN_STEP_NS: f64 = 10.0;
 
 /// Partitions the live operations of a graph.
 pub(crate) fn partition(cx: &Context<'_>, target: &Target, fusion: bool) -> Partition {
@@ -174,7 +178,7 @@ impl<'a> Search<'a> {
     }
 
     fn merge_best(&mut self) -> bool {
-        let mut best: Option<(f64, usize, usize)> = None;
+        let mut best: Option<(i64, usize, usize)> = None;
         for producer in 0..self.drafts.len() {
             for consumer in self.consumers(producer) {
                 if !self.known.contains_key(&(producer, consumer)) {
@@ -185,8 +189,9 @@ impl<'a> Search<'a> {
                 else {
                     continue;
                 };
-                if *gain_ns > 0.0 && best.is_none_or(|(most, ..)| *gain_ns > most) {
-                    best = Some((*gain_ns, producer, consumer));
+                let steps = (*gain_ns / GAIN_STEP_NS).round() as i64;
+                if steps > 0 && best.is_none_or(|(most, ..)| steps > most) {
+                    best = Some((steps, producer, consumer));
                 }
             }
         }

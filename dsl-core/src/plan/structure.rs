@@ -221,7 +221,7 @@ pub(crate) fn structure(cx: &Context<'_>, members: &[ValueId]) -> Result<Structu
     let rows = of(Op::is_row);
     // An attention reads what every row's append has written.
     if attends.iter().any(|&id| members.contains(&graph[id].inputs[1])) {
-        let n_elements = graph[graph[attends[0]].inputs[1]].ty.bytes() / 4;
+        let n_elements = work_elements(graph, graph[attends[0]].inputs[1]);
         return Err(Reason::GridDependency { n_elements });
     }
     match (&linears[..], &attends[..], &embeds[..]) {
