@@ -235,11 +235,13 @@ impl<'a> Search<'a> {
                 }
             }
         }
+        // Kernels stay in the order of their first operations.
+        let (keep, drop) = (a.min(b), a.max(b));
         for &id in &draft.members {
-            self.kernel_of[id.index()] = Some(b);
+            self.kernel_of[id.index()] = Some(keep);
         }
-        self.drafts[a] = None;
-        self.drafts[b] = Some(draft);
+        self.drafts[keep] = Some(draft);
+        self.drafts[drop] = None;
         // A merge changes the ways between other kernels too, so only legality that failed for
         // its own reasons is kept: everything near the merge, and every cycle, is asked again.
         self.known.retain(|&(p, c), verdict| {
