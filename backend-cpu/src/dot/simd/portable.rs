@@ -1,0 +1,131 @@
+//! Plain Rust on small arrays, which compilers turn into whatever vectors the target has.
+
+use super::{Kernel, Simd};
+use half::{bf16, f16};
+
+/// Vectors of `L` numbers as arrays.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Portable<const L: usize>;
+
+impl<const L: usize> Simd for Portable<L> {
+    type F32 = [f32; L];
+    const LANES: usize = L;
+    const FAST_LOOKUP: bool = false;
+
+    #[inline(never)]
+    fn enter<K: Kernel>(self, kernel: K) {
+        kernel.run(self);
+    }
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> [f32; L] {
+        [value; L]
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32]) -> [f32; L] {
+        let mut value = [0.0; L];
+        value.copy_from_slice(&from[..L]);
+        value
+    }
+
+    #[inline(always)]
+    fn store(self, value: [f32; L], to: &mut [f32]) {
+        to[..L].copy_from_slice(&value);
+    }
+
+    #[inline(always)]
+    fn sub(self, mut a: [f32; L], b: [f32; L]) -> [f32; L] {
+        for i in 0..L {
+            a[i] -= b[i];
+        }
+        a
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: [f32; L], b: [f32; L], mut c: [f32; L]) -> [f32; L] {
+        for i in 0..L {
+            // Elsewhere a fused multiply-add may be a library call, far slower than two roundings.
+            c[i] = if cfg!(target_arch = "aarch64") || cfg!(target_feature = "fma") {
+                a[i].mul_add(b[i], c[i])
+            } else {
+                a[i] * b[i] + c[i]
+            };
+        }
+        c
+    }
+
+    #[inline(always)]
+    fn sum(self, mut value: [f32; L]) -> f32 {
+        let mut half = L / 2;
+        while half > 0 {
+            for i in 0..half {
+                value[i] += value[i + half];
+            }
+            half /= 2;
+        }
+        value[0]
+    }
+
+    #[inline(always)]
+    fn widen_f32(self, bytes: &[u8]) -> [f32; L] {
+        let bytes = &bytes[..4 * L];
+        let mut value = [0.0; L];
+        for i in 0..L {
+            let at = 4 * i;
+            value[i] = f32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        }
+        value
+    }
+
+    #[inline(always)]
+    fn widen_f16(self, bytes: &[u8]) -> [f32; L] {
+        let bytes = &bytes[..2 * L];
+        let mut value = [0.0; L];
+        for i in 0..L {
+            value[i] = f16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f32();
+        }
+        value
+    }
+
+    #[inline(always)]
+    fn widen_bf16(self, bytes: &[u8]) -> [f32; L] {
+        let bytes = &bytes[..2 * L];
+        let mut value = [0.0; L];
+        for i in 0..L {
+            value[i] = bf16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f32();
+        }
+        value
+    }
+
+    #[inline(always)]
+    fn widen_u8(self, bytes: &[u8]) -> [f32; L] {
+        let bytes = &bytes[..L];
+        let mut value = [0.0; L];
+        for i in 0..L {
+            value[i] = f32::from(bytes[i]);
+        }
+        value
+    }
+
+    #[inline(always)]
+    fn widen_i8(self, bytes: &[u8]) -> [f32; L] {
+        let bytes = &bytes[..L];
+        let mut value = [0.0; L];
+        for i in 0..L {
+            value[i] = f32::from(bytes[i] as i8);
+        }
+        value
+    }
+
+    #[inline(always)]
+    fn lookup(self, table: &[f32; 16], bytes: &[u8]) -> ([f32; L], [f32; L]) {
+        let bytes = &bytes[..L];
+        let (mut low, mut high) = ([0.0; L], [0.0; L]);
+        for i in 0..L {
+            low[i] = table[usize::from(bytes[i] & 0xF)];
+            high[i] = table[usize::from(bytes[i] >> 4)];
+        }
+        (low, high)
+    }
+}
