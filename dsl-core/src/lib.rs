@@ -13,10 +13,13 @@
 //! - [`diag`]: errors of a user's program, as data.
 
 pub mod backend;
+pub mod cases;
 pub mod diag;
 pub mod dtype;
 pub mod format;
 pub mod ir;
 pub mod math;
+pub mod oracle;
 pub mod plan;
+pub mod random;
 pub mod target;

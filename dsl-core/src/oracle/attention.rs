@@ -105,7 +105,14 @@ impl Attend<'_> {
         for (row, &(sequence, position)) in places.iter().enumerate() {
             for head in 0..n_heads {
                 let q = &q[(row * n_heads + head) * cache.head_dim..][..cache.head_dim];
-                y.extend(self.head(q, head, head * cache.kv_heads / n_heads, cache, sequence, position));
+                y.extend(self.head(
+                    q,
+                    head,
+                    head * cache.kv_heads / n_heads,
+                    cache,
+                    sequence,
+                    position,
+                ));
             }
         }
         y

@@ -3,7 +3,7 @@
 use super::{Datum, OracleError, attention, pointwise, row};
 use crate::dtype::DType;
 use crate::format::WeightFormat;
-use crate::ir::{Dim, Graph, Op, Type, ValueId};
+use crate::ir::{Dim, Graph, Op, Type, ValueId, VerifyError};
 
 /// Elements along each dim in a call of `rows` rows.
 pub(super) fn live(shape: &[Dim], rows: usize) -> Vec<usize> {
@@ -53,11 +53,14 @@ pub(super) fn check(graph: &Graph, rows: usize, args: &[Datum]) -> Result<(), Or
                 length("tokens", live(shape, rows).iter().product(), tokens.len())?;
             }
             (Type::Weight { format, n, k }, Datum::Weight(packed)) => {
-                check_format(format, k.size)
-                    .map_err(|message| OracleError::Format { arg: arg.name.to_string(), message })?;
+                check_format(format, k.size).map_err(|message| OracleError::Format {
+                    arg: arg.name.to_string(),
+                    message,
+                })?;
                 let n_groups = n.size * format.n_groups(k.size);
                 let plane = |dtype: Option<DType>| n_groups * dtype.map_or(0, DType::bytes);
-                let (scale, offset) = format.group.map_or((None, None), |g| (Some(g.scale), g.offset));
+                let (scale, offset) =
+                    format.group.map_or((None, None), |g| (Some(g.scale), g.offset));
                 length("rows", n.size, packed.n)?;
                 length("elements a row", k.size, packed.k)?;
                 let code_bytes = n.size * format.code_row_bytes(k.size);
@@ -94,7 +97,7 @@ pub(super) fn check(graph: &Graph, rows: usize, args: &[Datum]) -> Result<(), Or
 fn check_format(format: &WeightFormat, k: usize) -> Result<(), String> {
     format.check()?;
     let group = format.group_size();
-    if k % group != 0 {
+    if !k.is_multiple_of(group) {
         return Err(format!("a row of {k} elements does not divide into groups of {group}"));
     }
     Ok(())
@@ -139,9 +142,12 @@ impl<'a> Call<'a> {
     pub(super) fn run(mut self) -> Result<Vec<Option<Vec<f64>>>, OracleError> {
         for id in self.graph.ids() {
             let mut value = self.compute(id)?;
-            let dtype = self.graph[id].ty.dtype();
-            if let (Some(elements), true) = (&mut value, dtype.is_float()) {
-                elements.iter_mut().for_each(|element| *element = round(dtype, *element));
+            if let Some(elements) = &mut value {
+                self.check_length(id, elements.len())?;
+                let dtype = self.graph[id].ty.dtype();
+                if dtype.is_float() {
+                    elements.iter_mut().for_each(|element| *element = round(dtype, *element));
+                }
             }
             self.values.push(value);
         }
@@ -153,13 +159,23 @@ impl<'a> Call<'a> {
         Ok(self.values)
     }
 
+    /// A view can name another batch dim than its operand has, and then fit no call.
+    fn check_length(&self, id: ValueId, found: usize) -> Result<(), OracleError> {
+        let expected: usize = self.shape(id).iter().product();
+        if expected == found {
+            return Ok(());
+        }
+        let rows = self.rows;
+        let message = format!("{found} elements in a call of {rows} rows, expected {expected}");
+        Err(OracleError::Graph(vec![VerifyError { value: id, message }]))
+    }
+
     /// The elements of a value before they are rounded to its type.
     fn compute(&mut self, id: ValueId) -> Result<Option<Vec<f64>>, OracleError> {
         let value = &self.graph[id];
         let shape = self.shape(id);
         let x = value.inputs.first().map_or(&[][..], |_| self.operand(id, 0));
         let x_shape = value.inputs.first().map_or(Vec::new(), |&input| self.shape(input));
-        let width = x_shape.last().copied().unwrap_or(1);
         let elements = match &value.op {
             Op::Arg => return Ok(self.argument(id)),
             Op::Const(number) => vec![f64::from(*number)],
@@ -188,7 +204,7 @@ impl<'a> Call<'a> {
             }
             Op::Linear => match (&self.graph[value.inputs[1]].ty, self.arg(value.inputs[1])) {
                 (Type::Weight { format, .. }, Some(Datum::Weight(packed))) => {
-                    row::linear(x, width, format, packed)
+                    row::linear(x, &x_shape, format, packed)
                 }
                 _ => Vec::new(),
             },
@@ -221,7 +237,8 @@ impl<'a> Call<'a> {
                     sinks: sinks.then(|| self.operand(id, 3)),
                     operand: *operand,
                 };
-                let cache = self.cache_place(value.inputs[1]).and_then(|at| self.caches[at].as_ref());
+                let cache =
+                    self.cache_place(value.inputs[1]).and_then(|at| self.caches[at].as_ref());
                 cache.map_or(Vec::new(), |cache| attend.run(x, x_shape[1], cache, &places))
             }
         };
@@ -288,8 +305,11 @@ impl<'a> Call<'a> {
                     sequence,
                     sequences: sequences_max,
                 })?;
-                let p = within(position, capacity)
-                    .ok_or(OracleError::Position { row, position, capacity })?;
+                let p = within(position, capacity).ok_or(OracleError::Position {
+                    row,
+                    position,
+                    capacity,
+                })?;
                 Ok((s, p))
             })
             .collect()

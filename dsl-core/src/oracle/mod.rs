@@ -177,11 +177,7 @@ impl std::error::Error for OracleError {}
 ///
 /// # Errors
 /// If the graph or a call's argument is not as declared; caches are unchanged then.
-pub fn run(
-    graph: &Graph,
-    rows: usize,
-    args: &mut [Datum],
-) -> Result<Vec<Vec<f64>>, OracleError> {
+pub fn run(graph: &Graph, rows: usize, args: &mut [Datum]) -> Result<Vec<Vec<f64>>, OracleError> {
     let values = run_all(graph, rows, args)?;
     let result = |id: &crate::ir::ValueId| values[id.index()].clone().unwrap_or_default();
     Ok(graph.outputs.iter().map(result).collect())

@@ -64,18 +64,16 @@ pub(super) fn layer_norm(row: &[f64], weight: &[f64], bias: &[f64], eps: f64) ->
     scaled.zip(bias).map(|(x, b)| x + b).collect()
 }
 
-/// Each row of `x`, `[k]`, times each row of the weight: `[rows, n]`.
-pub(super) fn linear(x: &[f64], k: usize, format: &WeightFormat, weight: &Packed) -> Vec<f64> {
-    let n_rows = if k == 0 { 0 } else { x.len() / k };
-    let mut y = vec![0.0; n_rows * weight.n];
-    for n in 0..weight.n {
-        let w = decode_row(format, weight, n);
-        for row in 0..n_rows {
-            let products = x[row * k..][..k].iter().zip(&w).map(|(x, w)| x * w);
-            y[row * weight.n + n] = products.sum();
-        }
-    }
-    y
+/// Each row of `x`, `[.., k]`, times each row of the weight: `[.., n]`.
+pub(super) fn linear(
+    x: &[f64],
+    shape: &[usize],
+    format: &WeightFormat,
+    weight: &Packed,
+) -> Vec<f64> {
+    let rows: Vec<Vec<f64>> = (0..weight.n).map(|n| decode_row(format, weight, n)).collect();
+    let dot = |x: &[f64], w: &Vec<f64>| x.iter().zip(w).map(|(x, w)| x * w).sum();
+    each(x, shape, |x| rows.iter().map(|w| dot(x, w)).collect())
 }
 
 /// Row `tokens[i]` of the weight for each i: `[tokens, k]`.

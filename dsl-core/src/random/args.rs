@@ -40,13 +40,7 @@ pub fn random_args(graph: &Graph, rows: usize, seed: u64) -> Vec<Datum> {
 }
 
 fn elements(rng: &mut Rng, dtype: DType, n: usize) -> Vec<f64> {
-    // A number of 8 bits is exact in every floating type.
-    let coarse = |x: f64| {
-        let odd = (x * 128.0).trunc().abs().max(1.0);
-        if x < 0.0 { -odd / 128.0 } else { odd / 128.0 }
-    };
-    let exact = |x: f64| if dtype == DType::F32 { x } else { coarse(x) };
-    (0..n).map(|_| exact(rng.signed())).collect()
+    (0..n).map(|_| dtype.round(rng.signed())).collect()
 }
 
 /// Rows of the smallest table that the tokens select from.
@@ -112,7 +106,9 @@ pub fn random_weight(rng: &mut Rng, format: &WeightFormat, n: usize, k: usize) -
         return format.quantize(&values, n, k).unwrap_or_else(|_| empty(n, k));
     }
     let codes: Vec<u32> = match &format.code {
-        CodeMap::Float(dtype) => (0..n * k).map(|_| float_code(*dtype, rng.signed() as f32)).collect(),
+        CodeMap::Float(dtype) => {
+            (0..n * k).map(|_| float_code(*dtype, rng.signed() as f32)).collect()
+        }
         CodeMap::Unsigned { .. } | CodeMap::Signed | CodeMap::Codebook(_) => {
             (0..n * k).map(|_| rng.below(1 << format.bits) as u32).collect()
         }

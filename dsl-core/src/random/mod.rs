@@ -5,7 +5,7 @@ mod args;
 mod graph;
 
 pub use args::{random_args, random_weight};
-pub use graph::{GraphOptions, random_graph};
+pub use graph::{CURVE4, GraphOptions, random_graph};
 
 /// A splitmix64 generator: small, fast, and the same everywhere.
 #[derive(Clone, Debug)]
