@@ -47,8 +47,9 @@ impl DType {
     pub fn round(self, value: f64) -> f64 {
         match self {
             DType::F32 => f64::from(value as f32),
-            DType::F16 => half::f16::from_f64(value).to_f64(),
-            DType::BF16 => half::bf16::from_f64(value).to_f64(),
+            // Values are f32 before they are rounded to 16 bits.
+            DType::F16 => half::f16::from_f32(value as f32).to_f64(),
+            DType::BF16 => half::bf16::from_f32(value as f32).to_f64(),
             DType::I32 => f64::from(value as i32),
         }
     }

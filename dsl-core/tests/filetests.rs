@@ -18,7 +18,7 @@ fn every_ir_file() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ir");
     let mut files = Vec::new();
     collect(&root, &mut files);
-    assert!(!files.is_empty(), "{} files under {}", files.len(), root.display());
+    assert!(files.len() > 15, "{} files under {}", files.len(), root.display());
     let bless = env::var_os("BLESS").is_some_and(|v| v == "1");
     let mut failures = Vec::new();
     for path in files {

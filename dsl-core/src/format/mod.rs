@@ -116,7 +116,8 @@ impl WeightFormat {
     /// Bytes from one row of codes to the next: whole 16-byte vectors, so that every row can be
     /// read with the widest load. The padding is zero.
     pub fn code_row_bytes(&self, k: usize) -> usize {
-        (k * usize::from(self.bits)).div_ceil(8).next_multiple_of(16)
+        let bytes = k.saturating_mul(usize::from(self.bits)).div_ceil(8);
+        bytes.checked_next_multiple_of(16).unwrap_or(bytes)
     }
 
     /// Bytes that an `[n, k]` weight of this format takes, all planes.
@@ -124,7 +125,7 @@ impl WeightFormat {
         let group_bytes = self.group.map_or(0, |group| {
             self.n_groups(k) * (group.scale.bytes() + group.offset.map_or(0, DType::bytes))
         });
-        n * (self.code_row_bytes(k) + group_bytes)
+        n.saturating_mul(self.code_row_bytes(k).saturating_add(group_bytes))
     }
 
     /// Operations that decode one element inside a dot product, by the counting rule of the

@@ -56,7 +56,8 @@ impl fmt::Display for Dim {
 
 /// Elements of a shape, with the batch dim full.
 pub fn elements(shape: &[Dim]) -> usize {
-    shape.iter().map(|dim| dim.size).product()
+    // Text may hold any number; more elements than can be counted are as many as can be.
+    shape.iter().fold(1, |n, dim| n.saturating_mul(dim.size))
 }
 
 /// For messages: `[B = 1, D = 576]`.

@@ -61,7 +61,7 @@ pub fn infer(op: &Op, inputs: &[&Type]) -> Inferred {
         Op::Linear => linear(op, inputs),
         Op::Slice { start, len } => slice(op, inputs, *start, len),
         Op::Reshape { shape } => reshape(op, inputs, shape),
-        Op::Rope { rotary, .. } => rope(op, inputs, *rotary),
+        Op::Rope { base, rotary, .. } => rope(op, inputs, *base, *rotary),
         Op::Append => append(op, inputs),
         Op::Attend { .. } => attend(op, inputs),
         Op::Embed => embed(op, inputs),
@@ -176,8 +176,8 @@ fn reshape(op: &Op, inputs: &[&Type], shape: &Shape) -> Inferred {
         return Err(kind(op, 0, "a tensor", inputs[0]));
     };
     // The batch dim keeps its place: rows of a call are not a number known at build time.
-    let leads = |shape: &[Dim]| shape.first().is_some_and(|dim| dim.batch);
-    let fits = leads(from) == leads(shape)
+    let lead = |shape: &[Dim]| shape.first().filter(|dim| dim.batch).map(|dim| dim.size);
+    let fits = lead(from) == lead(shape)
         && shape.iter().skip(1).all(|dim| !dim.batch)
         && elements(from) == elements(shape);
     if !fits {
@@ -196,7 +196,7 @@ fn reshape(op: &Op, inputs: &[&Type], shape: &Shape) -> Inferred {
     Ok(Type::tensor(*dtype, shape.clone()))
 }
 
-fn rope(op: &Op, inputs: &[&Type], rotary: usize) -> Inferred {
+fn rope(op: &Op, inputs: &[&Type], base: f64, rotary: usize) -> Inferred {
     let (_, shape) = float(op, inputs, 0)?;
     let Type::Index { rows } = inputs[1] else {
         return Err(kind(op, 1, "an `Index`", inputs[1]));
@@ -215,6 +215,13 @@ fn rope(op: &Op, inputs: &[&Type], rotary: usize) -> Inferred {
             Code::Literal,
             format!("{rotary} rotated elements of a head of {}", shape[2]),
             "an even number, at most the head's size",
+        ));
+    }
+    if !(base.is_finite() && base >= 1.0) {
+        return Err(Diagnostic::new(
+            Code::Literal,
+            format!("a rotation base of {base}"),
+            "the base is a finite number of at least 1, such as 10_000.0",
         ));
     }
     Ok(Type::tensor(DType::F32, shape.to_vec()))

@@ -108,12 +108,14 @@ impl Type {
     /// Bytes that a value of this type takes in memory, with the batch dim full.
     pub fn bytes(&self) -> usize {
         match self {
-            Type::Tensor { dtype, shape } => dim::elements(shape) * dtype.bytes(),
+            Type::Tensor { dtype, shape } => dim::elements(shape).saturating_mul(dtype.bytes()),
             Type::Weight { format, n, k } => format.packed_bytes(n.size, k.size),
             Type::Cache { dtype, batch, kv_heads, head_dim, capacity } => {
-                2 * batch.size * kv_heads.size * head_dim.size * capacity.size * dtype.bytes()
+                [batch, kv_heads, head_dim, capacity]
+                    .iter()
+                    .fold(2 * dtype.bytes(), |n, dim| n.saturating_mul(dim.size))
             }
-            Type::Index { rows } => 2 * rows.size * DType::I32.bytes(),
+            Type::Index { rows } => rows.size.saturating_mul(2 * DType::I32.bytes()),
         }
     }
 
@@ -314,6 +316,16 @@ impl Graph {
             }
         }
         graph
+    }
+
+    /// Rows that the batch dim has room for; 1 if there is no batch dim.
+    pub fn rows(&self) -> usize {
+        let of_arg = |arg: &Arg| match &self[arg.value].ty {
+            Type::Tensor { shape, .. } => shape.iter().find(|dim| dim.batch).map(|dim| dim.size),
+            Type::Index { rows } => rows.batch.then_some(rows.size),
+            Type::Weight { .. } | Type::Cache { .. } => None,
+        };
+        self.args.iter().find_map(of_arg).unwrap_or(1)
     }
 
     /// The formats of its weights that are not built in, each once.

@@ -388,7 +388,8 @@ fn parse_format(text: &str) -> Parsed<WeightFormat> {
             offset: find("offset").map(parse_dtype).transpose()?,
         }),
     };
-    let bits = number(find("bits").ok_or("a format needs `bits`")?)? as u8;
+    let bits = number(find("bits").ok_or("a format needs `bits`")?)?;
+    let bits = u8::try_from(bits).map_err(|_| format!("codes of {bits} bits"))?;
     let format = WeightFormat { name: name.to_string().into(), bits, code, group, gguf: None };
     format.check()?;
     Ok(format)

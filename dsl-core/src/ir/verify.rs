@@ -2,7 +2,7 @@
 //!
 //! - Operands come before users.
 //! - Every value's type is what [`infer`](super::infer) says.
-//! - Arguments are the values of [`Op::Arg`], each once.
+//! - Arguments are the values of [`Op::Arg`], each once, before all other values.
 //! - A cache is appended to once at most, and attended to only through that append.
 //! - Results exist, and are tensors.
 
@@ -42,9 +42,8 @@ impl Graph {
                 continue;
             }
             if value.op == Op::Arg {
-                let n_args = self.args.iter().filter(|arg| arg.value == id).count();
-                if n_args != 1 {
-                    fail(format!("{n_args} arguments are this value"));
+                if self.args.get(id.index()).is_none_or(|arg| arg.value != id) {
+                    fail(format!("argument {} is not this value", id.index()));
                 }
                 continue;
             }
@@ -52,7 +51,10 @@ impl Graph {
             match infer(&value.op, &types) {
                 Ok(ty) if ty == value.ty => {}
                 Ok(_) => fail(format!("`{}` makes another type of its operands", value.op.name())),
-                Err(diagnostic) => fail(diagnostic.message),
+                Err(diagnostic) => {
+                    fail(diagnostic.message);
+                    continue;
+                }
             }
             match value.op {
                 Op::Append if appended.contains(&value.inputs[0]) => {

@@ -135,12 +135,6 @@ impl Plan {
 
     /// Rows of the batch dim that the plan is for: the bucket, or 1 if there is no batch dim.
     pub fn rows(&self) -> usize {
-        let dims = self.graph.args.iter().flat_map(|arg| self.graph[arg.value].ty.shape());
-        let tokens = dims.filter(|dim| dim.batch).map(|dim| dim.size);
-        let index = self.graph.args.iter().filter_map(|arg| match &self.graph[arg.value].ty {
-            crate::ir::Type::Index { rows } if rows.batch => Some(rows.size),
-            _ => None,
-        });
-        tokens.chain(index).next().unwrap_or(1)
+        self.graph.rows()
     }
 }

@@ -5,11 +5,14 @@
 //! [rule](super::rules) matches and [`structure`] finds legal, until none saves any. Gains are
 //! compared in steps of [`GAIN_STEP_NS`], since no estimate is finer; ties go to the earlier
 //! producer, so that work is done where its operand is made, then to the earlier consumer.
+//!
+//! A linear whose outputs are split among several consumers is also tried with all of them at
+//! once: with one of them alone, the others would still need the whole product stored.
 
 use super::cost::{self, Cost};
 use super::decision::{Decision, Reason, Verdict};
 use super::rules::{RULES, Rule, sibling_linear};
-use super::structure::{Context, Structure, structure};
+use super::structure::{Context, Structure, Template, structure};
 use crate::ir::{Op, ValueId};
 use crate::target::Target;
 use std::collections::BTreeMap;
@@ -29,6 +32,9 @@ pub(crate) struct Partition {
     pub notes: Vec<String>,
 }
 
+/// Kernels that may become one: a producer, and one or all of its consumers.
+type Set = Vec<usize>;
+
 /// The verdict on one possible merge.
 #[derive(Clone, Debug)]
 enum Merge {
@@ -45,8 +51,8 @@ struct Search<'a> {
     kernel_of: Vec<Option<usize>>,
     /// The rule that joined an edge.
     joined: BTreeMap<(ValueId, ValueId), &'static str>,
-    /// Verdicts that still hold, by producer and consumer kernel.
-    known: BTreeMap<(usize, usize), Merge>,
+    /// Verdicts that still hold, by producer and consumers.
+    known: BTreeMap<Set, Merge>,
     notes: Vec<String>,
 }
 
@@ -108,13 +114,13 @@ impl<'a> Search<'a> {
         Ok(Draft { members, structure, cost })
     }
 
-    fn merged(&self, a: usize, b: usize) -> Result<Draft, Reason> {
-        let members = |index: usize| self.drafts[index].iter().flat_map(|d| d.members.clone());
-        let mut all: Vec<ValueId> = members(a).chain(members(b)).collect();
-        all.sort_unstable();
-        if self.reaches_outside(a, b) || self.reaches_outside(b, a) {
+    fn merged(&self, set: &[usize]) -> Result<Draft, Reason> {
+        if self.leaves_and_returns(set) {
             return Err(Reason::Cycle);
         }
+        let members = |&index: &usize| self.drafts[index].iter().flat_map(|d| &d.members);
+        let mut all: Vec<ValueId> = set.iter().flat_map(members).copied().collect();
+        all.sort_unstable();
         self.draft(all)
     }
 
@@ -129,18 +135,22 @@ impl<'a> Search<'a> {
         kernels
     }
 
-    /// Whether a third kernel lies on a way from `from` to `to`.
-    fn reaches_outside(&self, from: usize, to: usize) -> bool {
+    /// Whether another kernel lies on a way from one of the set to one of the set.
+    fn leaves_and_returns(&self, set: &[usize]) -> bool {
         let mut seen = vec![false; self.drafts.len()];
-        let mut todo: Vec<usize> =
-            self.consumers(from).into_iter().filter(|&k| k != to).collect();
+        let outside = |index: usize| {
+            self.consumers(index).into_iter().filter(|k| !set.contains(k)).collect::<Vec<_>>()
+        };
+        let mut todo: Vec<usize> = set.iter().flat_map(|&index| outside(index)).collect();
         while let Some(kernel) = todo.pop() {
-            if kernel == to {
+            if std::mem::replace(&mut seen[kernel], true) {
+                continue;
+            }
+            let consumers = self.consumers(kernel);
+            if consumers.iter().any(|consumer| set.contains(consumer)) {
                 return true;
             }
-            if !std::mem::replace(&mut seen[kernel], true) {
-                todo.extend(self.consumers(kernel));
-            }
+            todo.extend(consumers);
         }
         false
     }
@@ -154,7 +164,7 @@ impl<'a> Search<'a> {
             if ka == kb {
                 continue;
             }
-            match self.merged(ka, kb) {
+            match self.merged(&[ka, kb]) {
                 Ok(draft) => {
                     let apart_ns = self.cost_ns(ka) + self.cost_ns(kb);
                     self.notes.push(format!(
@@ -164,7 +174,7 @@ impl<'a> Search<'a> {
                         draft.cost.ns,
                         apart_ns,
                     ));
-                    self.replace(ka, kb, draft, sibling_linear::NAME);
+                    self.replace(&[ka, kb], draft, sibling_linear::NAME);
                 }
                 Err(reason) => {
                     self.notes.push(format!("apart {a} | {b}  {}: {reason}", sibling_linear::NAME));
@@ -178,54 +188,68 @@ impl<'a> Search<'a> {
     }
 
     fn merge_best(&mut self) -> bool {
-        let mut best: Option<(i64, usize, usize)> = None;
+        let mut best: Option<(i64, Set)> = None;
         for producer in 0..self.drafts.len() {
-            for consumer in self.consumers(producer) {
-                if !self.known.contains_key(&(producer, consumer)) {
-                    let verdict = self.weigh(producer, consumer);
-                    self.known.insert((producer, consumer), verdict);
+            for set in self.sets(producer) {
+                if !self.known.contains_key(&set) {
+                    let verdict = self.weigh(&set);
+                    self.known.insert(set.clone(), verdict);
                 }
-                let Some(Merge::Legal { gain_ns, .. }) = self.known.get(&(producer, consumer))
-                else {
-                    continue;
-                };
+                let Some(Merge::Legal { gain_ns, .. }) = self.known.get(&set) else { continue };
                 let steps = (*gain_ns / GAIN_STEP_NS).round() as i64;
-                if steps > 0 && best.is_none_or(|(most, ..)| steps > most) {
-                    best = Some((steps, producer, consumer));
+                if steps > 0 && best.as_ref().is_none_or(|(most, _)| steps > *most) {
+                    best = Some((steps, set));
                 }
             }
         }
-        let Some((_, producer, consumer)) = best else { return false };
-        if let Some(Merge::Legal { rule, draft, .. }) = self.known.remove(&(producer, consumer)) {
-            self.replace(producer, consumer, draft, rule.name);
+        let Some((_, set)) = best else { return false };
+        if let Some(Merge::Legal { rule, draft, .. }) = self.known.remove(&set) {
+            self.replace(&set, draft, rule.name);
         }
         true
     }
 
-    /// Whether two kernels can become one, and what that saves.
-    fn weigh(&self, producer: usize, consumer: usize) -> Merge {
-        let (Some(p), Some(c)) = (&self.drafts[producer], &self.drafts[consumer]) else {
+    /// The producer with each of its consumers; a linear also with all of them.
+    fn sets(&self, producer: usize) -> Vec<Set> {
+        let consumers = self.consumers(producer);
+        let mut sets: Vec<Set> = consumers.iter().map(|&consumer| vec![producer, consumer]).collect();
+        let template = self.drafts[producer].as_ref().map(|draft| &draft.structure.template);
+        if consumers.len() > 1 && matches!(template, Some(Template::Linear(_))) {
+            sets.push([&[producer], &consumers[..]].concat());
+        }
+        sets
+    }
+
+    /// Whether a producer and consumers can become one, and what that saves.
+    fn weigh(&self, set: &[usize]) -> Merge {
+        let drafts: Vec<&Draft> =
+            set.iter().filter_map(|&index| self.drafts[index].as_ref()).collect();
+        let Some((producer, consumers)) = drafts.split_first() else {
             return Merge::Not(Reason::Cycle);
         };
-        let draft = match self.merged(producer, consumer) {
+        let draft = match self.merged(set) {
             Ok(draft) => draft,
             Err(reason) => return Merge::Not(reason),
         };
-        let templates = (&p.structure.template, &c.structure.template);
-        match RULES.iter().find(|rule| (rule.matches)(templates.0, templates.1)) {
+        let template = &producer.structure.template;
+        let joins = |rule: &&&Rule| {
+            consumers.iter().all(|c| (rule.matches)(template, &c.structure.template))
+        };
+        match RULES.iter().find(joins) {
             Some(rule) => {
-                let gain_ns = (rule.gain_ns)(&p.cost, &c.cost, &draft.cost);
+                let before: Vec<&Cost> = drafts.iter().map(|draft| &draft.cost).collect();
+                let gain_ns = (rule.gain_ns)(&before, &draft.cost);
                 Merge::Legal { rule, draft, gain_ns }
             }
             None => Merge::Not(Reason::TwoTemplates {
-                producer: templates.0.name(),
-                consumer: templates.1.name(),
+                producer: template.name(),
+                consumer: consumers.first().map_or("", |c| c.structure.template.name()),
             }),
         }
     }
 
-    /// Puts `draft` in the place of kernels `a` and `b`.
-    fn replace(&mut self, a: usize, b: usize, draft: Draft, rule: &'static str) {
+    /// Puts `draft` in the place of the kernels of a set.
+    fn replace(&mut self, set: &[usize], draft: Draft, rule: &'static str) {
         for &id in &draft.members {
             for user in self.cx.member_users(id) {
                 let across = draft.members.contains(&user)
@@ -236,27 +260,26 @@ impl<'a> Search<'a> {
             }
         }
         // Kernels stay in the order of their first operations.
-        let (keep, drop) = (a.min(b), a.max(b));
+        let keep = set.iter().copied().min().unwrap_or(0);
         for &id in &draft.members {
             self.kernel_of[id.index()] = Some(keep);
         }
+        set.iter().for_each(|&index| self.drafts[index] = None);
         self.drafts[keep] = Some(draft);
-        self.drafts[drop] = None;
-        // A merge changes the ways between other kernels too, so only legality that failed for
-        // its own reasons is kept: everything near the merge, and every cycle, is asked again.
-        self.known.retain(|&(p, c), verdict| {
-            let near = [a, b].contains(&p) || [a, b].contains(&c);
+        // A merge changes the ways between other kernels: it can close a cycle, or open one.
+        self.known.retain(|other, verdict| {
+            let near = other.iter().any(|index| set.contains(index));
             !near && !matches!(verdict, Merge::Not(Reason::Cycle))
         });
-        let legal: Vec<(usize, usize)> = self
+        let legal: Vec<Set> = self
             .known
             .iter()
             .filter(|(_, verdict)| matches!(verdict, Merge::Legal { .. }))
-            .map(|(&pair, _)| pair)
+            .map(|(set, _)| set.clone())
             .collect();
-        for (p, c) in legal {
-            if self.reaches_outside(p, c) {
-                self.known.insert((p, c), Merge::Not(Reason::Cycle));
+        for set in legal {
+            if self.leaves_and_returns(&set) {
+                self.known.insert(set, Merge::Not(Reason::Cycle));
             }
         }
     }
@@ -300,7 +323,8 @@ impl<'a> Search<'a> {
         if !fusion {
             return Verdict::Apart(Reason::Off);
         }
-        match self.known.get(&(p, c)).cloned().unwrap_or_else(|| self.weigh(p, c)) {
+        let pair = vec![p, c];
+        match self.known.get(&pair).cloned().unwrap_or_else(|| self.weigh(&pair)) {
             Merge::Not(reason) => Verdict::Apart(reason),
             Merge::Legal { draft, .. } => {
                 let saved_ns = self.target.launch_ns;

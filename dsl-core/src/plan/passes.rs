@@ -184,6 +184,11 @@ fn place(state: &mut State<'_>) -> Result<(), CompileError> {
 
 fn schedule(state: &mut State<'_>) -> Result<(), CompileError> {
     let graph = state.cx.graph;
+    // Variants for different row counts stand in one source.
+    let prefix = match &graph.batch {
+        Some(_) => format!("{}_b{}", graph.name, graph.rows()),
+        None => graph.name.clone(),
+    };
     state.kernels = state
         .drafts
         .iter()
@@ -192,7 +197,7 @@ fn schedule(state: &mut State<'_>) -> Result<(), CompileError> {
             let (loads, stores) = traffic(&state.cx, &draft.members);
             let values = [&loads[..], &stores[..]].concat();
             Kernel {
-                name: format!("{}_{index}", graph.name),
+                name: format!("{prefix}_{index}"),
                 members: draft.members.clone(),
                 launch: schedule::launch(graph, &draft.structure, &values),
                 structure: draft.structure.clone(),

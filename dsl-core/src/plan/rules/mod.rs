@@ -25,8 +25,8 @@ pub struct Rule {
     pub doc: &'static str,
     /// Whether it joins a producer and a consumer with these templates.
     pub matches: fn(producer: &Template, consumer: &Template) -> bool,
-    /// Time that it saves, from the costs of producer, consumer and result.
-    pub gain_ns: fn(producer: &Cost, consumer: &Cost, result: &Cost) -> f64,
+    /// Time that it saves, from the costs of the kernels before and of the one after.
+    pub gain_ns: fn(before: &[&Cost], after: &Cost) -> f64,
 }
 
 /// Every rule on edges, in the order that breaks ties.
@@ -42,7 +42,7 @@ pub static RULES: &[&Rule] = &[
     &pointwise_chain::RULE,
 ];
 
-/// The time of two kernels less that of one.
-fn time_saved_ns(producer: &Cost, consumer: &Cost, result: &Cost) -> f64 {
-    producer.ns + consumer.ns - result.ns
+/// The time of the kernels before less that of the one after.
+fn time_saved_ns(before: &[&Cost], after: &Cost) -> f64 {
+    before.iter().map(|cost| cost.ns).sum::<f64>() - after.ns
 }

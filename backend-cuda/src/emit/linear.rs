@@ -1,0 +1,290 @@
+//! The linear template. A block puts the operand's rows into shared memory, computing the
+//! prologue on the way; then each warp takes one output of each segment at a time, its lanes
+//! stride along K, and the block's threads run the epilogue on the tile of sums.
+
+use super::format::{load_function, prefix};
+use super::index::{Index, delinearize};
+use super::rows;
+use super::scope::{Context, Scope, Spot};
+use super::text::Body;
+use fuseline_core::format::WeightFormat;
+use fuseline_core::ir::{Op, Type, ValueId};
+use fuseline_core::plan::schedule::{
+    GroupBlocks, LINEAR_CHUNK, LINEAR_ROWS, LINEAR_TILE, THREADS, staged_width,
+};
+use fuseline_core::plan::{Group, Linear, PairOrder, Segment};
+use std::collections::BTreeMap;
+
+/// The linear template.
+pub(crate) fn kernel(cx: &Context<'_>, body: &mut Body, linear: &Linear) {
+    let graph = cx.graph();
+    let shape = graph[linear.x].ty.shape();
+    let lead = &shape[..shape.len() - 1];
+    let int = cx.index_type();
+    let padded = staged_width(linear.k);
+    let staged = if linear.staged { linear.n_rows * padded } else { 0 };
+    let n_segments = linear.groups.iter().map(|g| g.segments.len()).max().unwrap_or(0);
+    let tiles = n_segments * linear.n_rows * LINEAR_TILE;
+
+    body.line("FL_DYNAMIC_SHARED(shared);");
+    if linear.staged {
+        body.line(format!("float* x_shared = shared; // [{}][{padded}]", linear.n_rows));
+    }
+    body.line(format!(
+        "float* tile = shared + {staged}; // [{n_segments}][{}][{LINEAR_TILE}]",
+        linear.n_rows
+    ));
+    body.line(format!("const int n_rows = {};", cx.n_rows(lead)));
+    body.line("const int lane = fl_thread() % 32;");
+    body.line("const int warp = fl_thread() / 32;");
+    if linear.staged {
+        stage(cx, body, linear, staged + tiles);
+    }
+    for (index, (group, blocks)) in
+        linear.groups.iter().zip(&cx.kernel.launch.groups).enumerate()
+    {
+        let opening = if index == 0 { "" } else { "} else " };
+        let last = blocks.first + blocks.n_blocks;
+        if linear.groups.len() > 1 {
+            if index > 0 {
+                body.dedent();
+            }
+            body.open(format!("{opening}if (fl_block() < {last}) {{"));
+        }
+        group_tiles(cx, body, linear, group, *blocks, int);
+    }
+    if linear.groups.len() > 1 {
+        body.close();
+    }
+}
+
+/// The operand's rows, computed into shared memory; the padding is zero.
+fn stage(cx: &Context<'_>, body: &mut Body, linear: &Linear, results_at: usize) {
+    let graph = cx.graph();
+    let shape = graph[linear.x].ty.shape();
+    let (int, padded) = (cx.index_type(), staged_width(linear.k));
+    let mut read: BTreeMap<ValueId, Vec<String>> = BTreeMap::new();
+    if !linear.row_ops.is_empty() {
+        body.line("FL_SHARED float partial[16];");
+        body.line(format!("float* row_results = shared + {results_at}; // [2 a reduction][{}]", linear.n_rows));
+        body.open(format!("for ({int} row = 0; row < n_rows; row++) {{"));
+        let results = rows::reductions(cx, body, &linear.row_ops, linear.n_rows);
+        body.open("if (fl_thread() == 0) {");
+        for (op_index, id) in linear.row_ops.iter().enumerate() {
+            for (place, name) in results.get(id).into_iter().flatten().enumerate() {
+                let slot = (2 * op_index + place) * linear.n_rows;
+                body.line(format!("row_results[{slot} + row] = {name};"));
+                read.entry(*id).or_default().push(format!("row_results[{slot} + row]"));
+            }
+        }
+        body.close();
+        body.close();
+        body.line("fl_barrier();");
+    }
+    body.open(format!(
+        "for ({int} i = fl_thread(); i < n_rows * {padded}; i += {THREADS}) {{"
+    ));
+    body.line(format!("const {int} row = i / {padded};"));
+    body.line(format!("const {int} k = i % {padded};"));
+    let mut scope = Scope::new(cx, &|_, _| None, &read);
+    let x = scope.element(linear.x, &rows::row_coords(shape, linear.n_rows));
+    scope.line(format!("x_shared[i] = {x};"));
+    if padded == linear.k {
+        body.lines(scope.into_lines());
+    } else {
+        body.open(format!("if (k < {}) {{", linear.k));
+        body.lines(scope.into_lines());
+        body.dedent();
+        body.open("} else {");
+        body.line("x_shared[i] = 0.0f;");
+        body.close();
+    }
+    body.close();
+    body.line("fl_barrier();");
+}
+
+/// The tiles of one group.
+fn group_tiles(
+    cx: &Context<'_>,
+    body: &mut Body,
+    linear: &Linear,
+    group: &Group,
+    blocks: GroupBlocks,
+    int: &str,
+) {
+    let len = group.len;
+    body.open(format!("for (int t = 0; t < {}; t++) {{", blocks.n_tiles));
+    let first = match blocks.first {
+        0 => "fl_block()".to_string(),
+        first => format!("(fl_block() - {first})"),
+    };
+    body.line(format!(
+        "const {int} e0 = (({int}){first} * {} + t) * {LINEAR_TILE};",
+        blocks.n_tiles
+    ));
+    body.line(format!("if (e0 >= {len}) break;"));
+    body.open(format!("if (e0 + warp < {len}) {{"));
+    body.line(format!("const {int} e = e0 + warp;"));
+    body.line(format!("const {int} f = {};", order_text(group.order)));
+    for (index, segment) in group.segments.iter().enumerate() {
+        dot(cx, body, linear, *segment, index, int);
+    }
+    body.close();
+    body.line("fl_barrier();");
+    epilogue(cx, body, linear, group, int);
+    body.line("fl_barrier();");
+    body.close();
+}
+
+/// The element that is the e-th in pair order.
+fn order_text(order: PairOrder) -> String {
+    match order {
+        PairOrder::Natural => "e".to_string(),
+        PairOrder::Halves { head_dim, rotary } => {
+            let half = rotary / 2;
+            let pair = format!("e % {head_dim} % 2 * {half} + e % {head_dim} / 2");
+            if rotary == head_dim {
+                format!("e / {head_dim} * {head_dim} + {pair}")
+            } else {
+                format!(
+                    "e / {head_dim} * {head_dim} + (e % {head_dim} < {rotary} ? {pair} : e % {head_dim})"
+                )
+            }
+        }
+    }
+}
+
+/// One output of a segment for all rows: the warp's lanes stride along K.
+fn dot(
+    cx: &Context<'_>,
+    body: &mut Body,
+    linear: &Linear,
+    segment: Segment,
+    index: usize,
+    int: &str,
+) {
+    let graph = cx.graph();
+    let weight = graph[segment.linear].inputs[1];
+    let Type::Weight { format, .. } = &graph[weight].ty else { return };
+    let (name, k) = (cx.name(weight), linear.k);
+    let n_sums = linear.n_rows.clamp(1, LINEAR_ROWS);
+    let padded = staged_width(k);
+    body.open(format!("{{ // {}", graph.line(segment.linear)));
+    let n = if segment.start == 0 { "f".to_string() } else { format!("{} + f", segment.start) };
+    body.line(format!("const long long n = {n};"));
+    body.open(format!("for (int r0 = 0; r0 < n_rows; r0 += {n_sums}) {{"));
+    body.line(format!("float sum[{n_sums}];"));
+    body.line("FL_UNROLL");
+    body.line(format!("for (int r = 0; r < {n_sums}; r++) sum[r] = 0.0f;"));
+    body.open(format!(
+        "for ({int} k0 = {LINEAR_CHUNK} * lane; k0 < {k}; k0 += {}) {{",
+        32 * LINEAR_CHUNK
+    ));
+    body.line(format!("float w[{LINEAR_CHUNK}];"));
+    body.line(format!(
+        "{}_decode8({name}_codes, n * {}, (int)k0, {k}, w);",
+        prefix(format),
+        format.code_row_bytes(k)
+    ));
+    group_numbers(body, format, &name, k);
+    body.line("FL_UNROLL");
+    body.open(format!("for (int r = 0; r < {n_sums}; r++) {{"));
+    body.line("if (r0 + r >= n_rows) break;");
+    body.line("float part = 0.0f;");
+    let has_offset = format.group.is_some_and(|group| group.offset.is_some());
+    if has_offset {
+        body.line("float x_sum = 0.0f;");
+    }
+    body.line("FL_UNROLL");
+    body.open(format!("for (int i = 0; i < {LINEAR_CHUNK}; i++) {{"));
+    if linear.staged {
+        body.line(format!("const float x = x_shared[(r0 + r) * {padded} + k0 + i];"));
+    } else {
+        unstaged(cx, body, linear, int);
+    }
+    body.line("part = fl_fma(w[i], x, part);");
+    if has_offset {
+        body.line("x_sum = x_sum + x;");
+    }
+    body.close();
+    match format.group {
+        None => body.line("sum[r] = sum[r] + part;"),
+        Some(_) => body.line("sum[r] = fl_fma(scale, part, sum[r]);"),
+    }
+    if has_offset {
+        body.line("sum[r] = fl_fma(offset, x_sum, sum[r]);");
+    }
+    body.close();
+    body.close();
+    body.line("FL_UNROLL");
+    body.open(format!("for (int r = 0; r < {n_sums}; r++) {{"));
+    body.line("if (r0 + r >= n_rows) break;");
+    body.line("const float total = fl_warp_sum(sum[r]);");
+    body.line(format!(
+        "if (lane == 0) tile[({} + r0 + r) * {LINEAR_TILE} + warp] = total;",
+        index * linear.n_rows
+    ));
+    body.close();
+    body.close();
+    body.close();
+}
+
+/// The scale and offset of the chunk's group.
+fn group_numbers(body: &mut Body, format: &WeightFormat, name: &str, k: usize) {
+    let Some(group) = format.group else { return };
+    let at = format!("n * {} + k0 / {}", format.n_groups(k), group.size);
+    body.line(format!("const float scale = {}({name}_scales, {at});", load_function(group.scale)));
+    if let Some(offset) = group.offset {
+        body.line(format!("const float offset = {}({name}_offsets, {at});", load_function(offset)));
+    }
+}
+
+/// The operand's element, read from memory.
+fn unstaged(cx: &Context<'_>, body: &mut Body, linear: &Linear, int: &str) {
+    let shape = cx.graph()[linear.x].ty.shape();
+    body.line(format!("const {int} row = r0 + r;"));
+    body.line(format!("const {int} k = k0 + i;"));
+    if linear.k % LINEAR_CHUNK != 0 {
+        body.line(format!("if (k >= {}) break;", linear.k));
+    }
+    let none = BTreeMap::new();
+    let mut scope = Scope::new(cx, &|_, _| None, &none);
+    let x = scope.element(linear.x, &rows::row_coords(shape, linear.n_rows));
+    scope.line(format!("const float x = {x};"));
+    body.lines(scope.into_lines());
+}
+
+/// What is computed from the sums of a tile, and stored.
+fn epilogue(cx: &Context<'_>, body: &mut Body, linear: &Linear, group: &Group, int: &str) {
+    let graph = cx.graph();
+    body.open(format!(
+        "for (int i = fl_thread(); i < n_rows * {LINEAR_TILE}; i += {THREADS}) {{"
+    ));
+    body.line(format!("const {int} row = i / {LINEAR_TILE};"));
+    body.line(format!("const int l = i % {LINEAR_TILE};"));
+    body.line(format!("const {int} e = e0 + l;"));
+    body.line(format!("if (e >= {}) continue;", group.len));
+    body.line(format!("const {int} f = {};", order_text(group.order)));
+    let leaf = |id: ValueId, spot: Spot| {
+        if graph[id].op != Op::Linear {
+            return None;
+        }
+        let wanted = Segment { linear: id, start: spot.start };
+        let index = group.segments.iter().position(|segment| *segment == wanted)?;
+        let l = if spot.partner { "(l ^ 1)" } else { "l" };
+        Some(format!("tile[({} + row) * {LINEAR_TILE} + {l}]", index * linear.n_rows))
+    };
+    let none = BTreeMap::new();
+    let mut scope = Scope::new(cx, &leaf, &none);
+    let (row, f) = (Index::var("row", linear.n_rows), Index::var("f", group.len));
+    for &id in &group.stores {
+        let shape = match graph[id].op {
+            Op::Append => graph[graph[id].inputs[1]].ty.shape(),
+            _ => graph[id].ty.shape(),
+        };
+        let place = row.times(group.len).plus(&f);
+        scope.store(id, &delinearize(&place, shape));
+    }
+    body.lines(scope.into_lines());
+    body.close();
+}

@@ -1,0 +1,45 @@
+//! The blocks whose generated source is tested: every golden plan of the core.
+
+use fuseline_core::ir::Graph;
+use fuseline_core::plan::{Options, Plan, compile};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Name and source of every block: each golden plan for all its buckets, fused and unfused.
+pub fn all() -> Vec<(String, String)> {
+    graphs()
+        .into_iter()
+        .flat_map(|(name, graph)| {
+            [true, false].map(|fusion| {
+                let source = fuseline_cuda::emit::source(&plans(&graph, fusion));
+                (format!("{name}, fusion {fusion}"), source)
+            })
+        })
+        .collect()
+}
+
+/// The plans of a graph for every bucket.
+pub fn plans(graph: &Graph, fusion: bool) -> Vec<Plan> {
+    let options = Options { fusion };
+    let plan = |graph: &Graph| compile(graph, &options).unwrap();
+    match &graph.batch {
+        Some(batch) => batch.buckets().iter().map(|&n| plan(&graph.with_rows(n))).collect(),
+        None => vec![plan(graph)],
+    }
+}
+
+/// Every golden graph, each once.
+pub fn graphs() -> Vec<(String, Graph)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dsl-core/tests/ir/plan");
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let mut graphs: Vec<(String, Graph)> = Vec::new();
+    for path in paths {
+        let graph = Graph::parse(&fs::read_to_string(&path).unwrap()).unwrap();
+        if !graphs.iter().any(|(_, known)| *known == graph) {
+            graphs.push((path.file_stem().unwrap().to_string_lossy().into_owned(), graph));
+        }
+    }
+    graphs
+}
