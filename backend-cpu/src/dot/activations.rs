@@ -64,7 +64,7 @@ impl Activations {
             if let Some(group) = format.group
                 && group.offset.is_some()
             {
-                if group.size == 0 || k % group.size != 0 {
+                if group.size == 0 || !k.is_multiple_of(group.size) {
                     return Err(DotError::Group { k, group: group.size });
                 }
                 self.fill_sums(group.size);

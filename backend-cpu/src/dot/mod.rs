@@ -22,6 +22,9 @@
 //! | `tile` | the loop itself |
 //! | `attention` | scores and weighted sums over a cache |
 
+// Loops over lanes and rows step through several arrays at once.
+#![allow(clippy::needless_range_loop)]
+
 mod activations;
 mod attention;
 mod codes;

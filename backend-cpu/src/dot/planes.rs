@@ -87,7 +87,7 @@ impl<'a> Planes<'a> {
         if let CodeMap::Float(dtype @ DType::I32) = format.code {
             return Err(DotError::Format(format!("a code is f32, f16 or bf16, found {dtype}")));
         }
-        if k % format.group_size() != 0 {
+        if !k.is_multiple_of(format.group_size()) {
             return Err(DotError::Group { k, group: format.group_size() });
         }
         let n_groups = format.n_groups(k);

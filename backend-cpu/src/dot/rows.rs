@@ -6,9 +6,7 @@
 //! chunk and number of threads.
 
 use super::activations::Activations;
-use super::codes::{
-    Bf16, ByteTable, Codes, F16, F32, IntegerNibble, SignedByte, TableNibble, UnsignedByte,
-};
+use super::codes::{Bf16, ByteTable, Codes, F16, F32, SignedByte, TableNibble, UnsignedByte};
 use super::planes::Planes;
 use super::simd::{Kernel, Simd};
 use super::tile::Tile;
@@ -54,10 +52,6 @@ impl Kernel for Rows<'_, '_> {
             (CodeMap::Float(DType::BF16), _) => self.product(simd, Bf16),
             // No other float has 32 bits: `Planes::new` refuses integers.
             (CodeMap::Float(DType::F32 | DType::I32), _) => self.product(simd, F32),
-            (CodeMap::Signed, 4) if !S::FAST_LOOKUP => self.product(simd, IntegerNibble::signed()),
-            (CodeMap::Unsigned { bias }, 4) if !S::FAST_LOOKUP => {
-                self.product(simd, IntegerNibble::unsigned(*bias));
-            }
             (CodeMap::Signed | CodeMap::Unsigned { .. } | CodeMap::Codebook(_), 4) => {
                 let values = std::array::from_fn(|code| format.map_code(code as u32) as f32);
                 self.product(simd, TableNibble::new(values));

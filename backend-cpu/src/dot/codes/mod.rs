@@ -7,7 +7,7 @@ mod nibble;
 
 pub(super) use byte::{ByteTable, SignedByte, UnsignedByte};
 pub(super) use float::{Bf16, F16, F32};
-pub(super) use nibble::{IntegerNibble, TableNibble};
+pub(super) use nibble::TableNibble;
 
 use super::simd::Simd;
 

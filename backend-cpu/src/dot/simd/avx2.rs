@@ -26,7 +26,6 @@ fn enter<K: Kernel>(token: Avx2, kernel: K) {
 impl Simd for Avx2 {
     type F32 = __m256;
     const LANES: usize = 8;
-    const FAST_LOOKUP: bool = true;
 
     #[inline]
     fn enter<K: Kernel>(self, kernel: K) {

@@ -29,7 +29,6 @@ fn enter<K: Kernel>(token: Avx512, kernel: K) {
 impl Simd for Avx512 {
     type F32 = __m512;
     const LANES: usize = 16;
-    const FAST_LOOKUP: bool = true;
 
     #[inline]
     fn enter<K: Kernel>(self, kernel: K) {

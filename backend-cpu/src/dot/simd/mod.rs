@@ -29,8 +29,6 @@ pub trait Simd: Copy {
     type F32: Copy;
     /// Numbers in a vector.
     const LANES: usize;
-    /// Whether [`Simd::lookup`] is faster than arithmetic on the codes.
-    const FAST_LOOKUP: bool;
 
     /// Runs `kernel` in a function of its own, compiled with this type's features.
     fn enter<K: Kernel>(self, kernel: K);
@@ -131,7 +129,7 @@ impl Level {
             Isa::Avx2(_) => Level(Isa::Portable4(Portable)),
             Isa::Portable8(_) | Isa::Portable4(_) => Level(Isa::Portable4(Portable)),
         };
-        if size % self.unit() == 0 || narrower == self {
+        if size.is_multiple_of(self.unit()) || narrower == self {
             return self;
         }
         narrower.for_format(format)
