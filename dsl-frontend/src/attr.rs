@@ -43,6 +43,7 @@ pub fn settings(tokens: TokenStream, errors: &mut Errors) -> Settings {
     for part in split_commas(tokens) {
         if let [TokenTree::Ident(name), TokenTree::Group(group)] = part.as_slice()
             && group.delimiter() == Delimiter::Brace
+            && is_free(name)
         {
             let known = settings.configurations.iter().any(|(known, _)| known == name);
             if known {
@@ -79,7 +80,10 @@ fn entry(part: Vec<TokenTree>, errors: &mut Errors) -> Result<Entry, Reported> {
             "for example `D = 576`, `B in 1..=64`, `operand = bf16`",
         )
     };
-    let Some(TokenTree::Ident(name)) = name else { return Err(errors.push(malformed())) };
+    let name = match name {
+        Some(TokenTree::Ident(name)) if is_free(&name) => name,
+        _ => return Err(errors.push(malformed())),
+    };
     match separator {
         Some(TokenTree::Punct(punct)) if punct.as_char() == '=' => {
             let value = parse::expression(rest, errors)?;
@@ -294,6 +298,11 @@ fn dtype(token: &TokenTree, errors: &mut Errors) -> Result<DType, Reported> {
             "element types are f32, f16 and bf16",
         ))
     })
+}
+
+/// Whether a word can name something: it is no keyword of Rust.
+fn is_free(name: &Ident) -> bool {
+    syn::parse2::<Ident>(TokenTree::from(name.clone()).into()).is_ok()
 }
 
 /// The parts between commas; a trailing comma adds none.

@@ -13,6 +13,8 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 const MAX_PATH: usize = 640;
 /// What one bracket adds to the path, by the stack that it takes relative to a token.
 const BRACKET: usize = 16;
+/// What an operator after another adds: it is a prefix, for which parsers recurse.
+const PREFIX: usize = 8;
 /// The most `<` that are open at once.
 const MAX_ANGLES: usize = 16;
 
@@ -25,10 +27,15 @@ pub fn check(tokens: &TokenStream) -> Result<(), Error> {
 }
 
 fn walk(tokens: TokenStream, path: usize) -> Result<(), Error> {
-    let (mut run, mut angles, mut after_minus) = (0, 0usize, false);
+    let (mut run, mut angles, mut before) = (0, 0usize, None);
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
-        run += 1;
+        let punct = match &token {
+            TokenTree::Punct(punct) => Some(punct.as_char()),
+            TokenTree::Group(_) | TokenTree::Ident(_) | TokenTree::Literal(_) => None,
+        };
+        let is_prefix = before.is_some() && matches!(punct, Some('-' | '!' | '*' | '&' | '|'));
+        run += if is_prefix { PREFIX } else { 1 };
         if path + run > MAX_PATH || angles > MAX_ANGLES {
             return Err(Error::new(
                 Extent::from(token.span()),
@@ -53,12 +60,12 @@ fn walk(tokens: TokenStream, path: usize) -> Result<(), Error> {
                 ';' => (run, angles) = (0, 0),
                 ',' => run = 0,
                 '<' => angles += 1,
-                '>' if !after_minus => angles = angles.saturating_sub(1),
+                '>' if before != Some('-') => angles = angles.saturating_sub(1),
                 _ => {}
             },
             TokenTree::Ident(_) | TokenTree::Literal(_) => {}
         }
-        after_minus = matches!(&token, TokenTree::Punct(punct) if punct.as_char() == '-');
+        before = punct;
     }
     Ok(())
 }

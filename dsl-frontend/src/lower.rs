@@ -164,9 +164,9 @@ impl Lowering<'_> {
                 function.last.anchor(),
                 Code::Return,
                 format!(
-                    "the signature of `{}` declares {} results, the block ends with {}",
+                    "the signature of `{}` declares {}, the block ends with {}",
                     function.name,
-                    declared.len(),
+                    count(declared.len(), "result"),
                     values.len()
                 ),
                 "the last expression is the result; several are a tuple `(a, b)`",
@@ -245,12 +245,9 @@ impl Lowering<'_> {
                         *extent,
                         Code::ArgCount,
                         format!(
-                            "the pattern has {} names, the expression gives {}",
-                            names.len(),
-                            match parts.len() {
-                                1 => "one value".to_string(),
-                                n => format!("{n} values"),
-                            }
+                            "the pattern has {}, the expression gives {}",
+                            count(names.len(), "name"),
+                            count(parts.len(), "value")
                         ),
                         "write `_` for a part that is not used",
                     )))
@@ -384,8 +381,8 @@ impl Lowering<'_> {
                 name.span(),
                 Code::ArgCount,
                 format!(
-                    "`{name}` takes {} arguments, found {}",
-                    signature.params.len(),
+                    "`{name}` takes {}, found {}",
+                    count(signature.params.len(), "argument"),
                     operands.len()
                 ),
                 format!("its arguments are {}", list_params(signature)),
@@ -560,6 +557,11 @@ pub fn describe(ty: &Type) -> String {
         }
         Type::Index { rows } => format!("an index of {rows} rows"),
     }
+}
+
+/// `1 argument`, `2 arguments`.
+pub fn count(n: usize, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 fn list_params(signature: &Signature) -> String {

@@ -3,7 +3,7 @@
 
 use crate::ast::{Expr, ExprKind};
 use crate::errors::{Error, Extent, Reported};
-use crate::lower::{Bound, Lowering, Operand, describe};
+use crate::lower::{Bound, Lowering, Operand, count, describe};
 use crate::signature::dtype_of;
 use fuseline_core::diag::{Code, nearest};
 use fuseline_core::dtype::DType;
@@ -106,9 +106,9 @@ pub fn lower(
     }
     if !arity.contains(&positional.len()) {
         let expected = match (*arity.start(), *arity.end()) {
-            (least, MANY) => format!("at least {least}"),
-            (least, most) if least == most => least.to_string(),
-            (least, most) => format!("{least} to {most}"),
+            (least, MANY) => format!("at least {}", count(least, "argument")),
+            (least, most) if least == most => count(least, "argument"),
+            (least, most) => format!("{least} to {}", count(most, "argument")),
         };
         let options: Vec<String> = options.iter().map(|o| format!("`{o}(…)`")).collect();
         let help = match options.is_empty() {
@@ -118,7 +118,7 @@ pub fn lower(
         return Err(lowering.fail(Error::new(
             name.span(),
             Code::ArgCount,
-            format!("`{name}` takes {expected} arguments, found {}", positional.len()),
+            format!("`{name}` takes {expected}, found {}", positional.len()),
             help,
         )));
     }

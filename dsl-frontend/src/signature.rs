@@ -136,7 +136,7 @@ impl Types<'_> {
             Host::Weight | Host::Cache | Host::Index | Host::Scalar => Err(errors.push(Error::new(
                 declared.extent,
                 Code::Kind,
-                format!("a block cannot return a `{}`", declared.host.name()),
+                format!("`{}` cannot be a result", declared.host.name()),
                 "results are tensors, tokens, or a tuple of them",
             ))),
         }
@@ -158,9 +158,11 @@ impl Types<'_> {
         }
         let name = declared.host.name();
         let (message, help) = match declared.host {
-            Host::Cache => ("a `KvCache` is changed by the block".to_string(), "write `&mut KvCache<…>`"),
+            Host::Cache => {
+                (format!("`{name}` is changed by the block"), "write `&mut KvCache<…>`")
+            }
             Host::Tensor | Host::Weight | Host::Index | Host::Tokens | Host::Scalar => {
-                (format!("a `{name}` is passed by value"), "write the type without `&`")
+                (format!("`{name}` is passed by value"), "write the type without `&`")
             }
         };
         Err(errors.push(Error::new(Extent::of(syntax), Code::Kind, message, help)))
@@ -226,7 +228,7 @@ impl Types<'_> {
             errors.push(Error::new(
                 segment.ident.span(),
                 Code::Rank,
-                format!("a `{}` is written `{expected}`", host.name()),
+                format!("`{}` is written {expected}", host.name()),
                 "",
             ))
         };
@@ -234,7 +236,7 @@ impl Types<'_> {
             Host::Tensor => {
                 let (first, dims) = match args {
                     [first, dims @ ..] if (1..=4).contains(&dims.len()) => (first, dims),
-                    _ => return Err(wrong_count(errors, "Tensor<f32, B, D>` with 1 to 4 dims, as in `Tensor<f32, D>")),
+                    _ => return Err(wrong_count(errors, "`Tensor<f32, B, D>`, with 1 to 4 dims")),
                 };
                 let dtype = self.dtype(first, errors);
                 let shape = self.shape(dims, errors);
@@ -242,7 +244,7 @@ impl Types<'_> {
             }
             Host::Weight => {
                 let [format, n, k] = args else {
-                    return Err(wrong_count(errors, "Weight<Q4_1, OUT, IN>"));
+                    return Err(wrong_count(errors, "`Weight<Q4_1, OUT, IN>`"));
                 };
                 let format = self.format(format, errors);
                 let (n, k_dim) = (self.size(n, errors), self.size(k, errors));
@@ -264,7 +266,7 @@ impl Types<'_> {
             }
             Host::Cache => {
                 let [dtype, batch, kv_heads, head_dim, capacity] = args else {
-                    return Err(wrong_count(errors, "KvCache<f32, B, KV, HD, T>"));
+                    return Err(wrong_count(errors, "`KvCache<f32, B, KV, HD, T>`"));
                 };
                 let dtype = self.dtype(dtype, errors);
                 let batch = self.dim(batch, errors);
@@ -281,11 +283,11 @@ impl Types<'_> {
             }
             Host::Index => match args {
                 [rows] => Ok(Type::Index { rows: self.dim(rows, errors)? }),
-                _ => Err(wrong_count(errors, "Index<B>")),
+                _ => Err(wrong_count(errors, "`Index<B>`")),
             },
             Host::Tokens => match args {
                 [rows] => Ok(Type::tensor(DType::I32, vec![self.dim(rows, errors)?])),
-                _ => Err(wrong_count(errors, "Tokens<B>")),
+                _ => Err(wrong_count(errors, "`Tokens<B>`")),
             },
             Host::Scalar => match args {
                 [] => Ok(Type::tensor(DType::F32, Vec::new())),
@@ -295,7 +297,7 @@ impl Types<'_> {
                 _ => Err(errors.push(Error::new(
                     segment.ident.span(),
                     Code::DType,
-                    "a `Scalar` is f32",
+                    "`Scalar` is f32",
                     "write `Scalar`",
                 ))),
             },
