@@ -250,9 +250,7 @@ impl Expr {
         match &self.kind {
             ExprKind::Name(name) => name == wanted,
             ExprKind::Negate(inner, _) => inner.mentions(wanted),
-            ExprKind::Binary { left, right, .. } => {
-                left.mentions(wanted) || right.mentions(wanted)
-            }
+            ExprKind::Binary { left, right, .. } => left.mentions(wanted) || right.mentions(wanted),
             ExprKind::Number { .. }
             | ExprKind::Method { .. }
             | ExprKind::Call { .. }

@@ -125,7 +125,8 @@ pub fn budget(tokens: TokenStream, place: Extent, errors: &mut Errors) -> Budget
         let extent = extent_of(&part);
         let known = match part.as_slice() {
             [TokenTree::Ident(key), TokenTree::Punct(equal), TokenTree::Literal(value)]
-                if equal.as_char() == '=' && (key == "max_launches" || key == "max_scratch_bytes") =>
+                if equal.as_char() == '='
+                    && (key == "max_launches" || key == "max_scratch_bytes") =>
             {
                 let Ok(bound) = integer(value, errors) else { continue };
                 match key == "max_launches" {

@@ -20,8 +20,22 @@ const MAX_ROWS: usize = 1 << 16;
 
 /// Names that expansions and the language's own types use.
 const TAKEN: &[&str] = &[
-    "Tensor", "Weight", "Weights", "KvCache", "Index", "Tokens", "Scalar", "Device", "Arena",
-    "Block", "IR", "CUDA", "EXPLAIN", "EXPLAIN_JSON", "DIGEST", "Self",
+    "Tensor",
+    "Weight",
+    "Weights",
+    "KvCache",
+    "Index",
+    "Tokens",
+    "Scalar",
+    "Device",
+    "Arena",
+    "Block",
+    "IR",
+    "CUDA",
+    "EXPLAIN",
+    "EXPLAIN_JSON",
+    "DIGEST",
+    "Self",
 ];
 
 /// The names of one configuration.
@@ -210,9 +224,8 @@ impl Dims {
     }
 
     fn size(&self, expr: &Expr) -> Result<usize, Error> {
-        let fail = |message: String, help: &str| {
-            Err(Error::new(expr.extent, Code::Dim, message, help))
-        };
+        let fail =
+            |message: String, help: &str| Err(Error::new(expr.extent, Code::Dim, message, help));
         let size = match &expr.kind {
             ExprKind::Name(name) => {
                 let dim = self.named(name)?;
@@ -241,7 +254,10 @@ impl Dims {
                     BinaryOp::Add => left.checked_add(right),
                     BinaryOp::Mul => left.checked_mul(right),
                     BinaryOp::Sub if left < right => {
-                        return fail(format!("{left} - {right} is negative"), "dims are at least 1");
+                        return fail(
+                            format!("{left} - {right} is negative"),
+                            "dims are at least 1",
+                        );
                     }
                     BinaryOp::Sub => Some(left - right),
                     BinaryOp::Div if right == 0 || left % right != 0 => {
@@ -256,7 +272,10 @@ impl Dims {
             | ExprKind::Call { .. }
             | ExprKind::Tuple(_)
             | ExprKind::Invalid => {
-                return fail("this is not a dim".to_string(), "dims are names, whole numbers, and `+ - * /` of them");
+                return fail(
+                    "this is not a dim".to_string(),
+                    "dims are names, whole numbers, and `+ - * /` of them",
+                );
             }
         };
         match size.filter(|&size| size <= MAX_ELEMENTS) {
@@ -294,7 +313,9 @@ pub fn type_names(formats: &[Format]) -> impl Iterator<Item = String> + '_ {
 
 /// `did you mean …`, or all the choices.
 pub fn suggest(name: &str, known: &[String]) -> String {
-    match nearest(name, known.iter().map(String::as_str)) {
+    // A name of one or two letters is near to every other one.
+    let near = nearest(name, known.iter().map(String::as_str)).filter(|_| name.len() > 2);
+    match near {
         Some(near) => format!("did you mean `{near}`?"),
         None if known.is_empty() => String::new(),
         None => format!("known names are `{}`", known.join("`, `")),

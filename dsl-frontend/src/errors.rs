@@ -173,9 +173,9 @@ impl Errors {
 
 impl From<syn::Error> for Errors {
     fn from(error: syn::Error) -> Errors {
-        let list = error.into_iter().map(|part| {
-            Error::new(part.span(), Code::Syntax, part.to_string(), "")
-        });
+        let list = error
+            .into_iter()
+            .map(|part| Error::new(part.span(), Code::Syntax, part.to_string(), ""));
         Errors { list: list.collect() }
     }
 }

@@ -133,7 +133,8 @@ fn function(item: syn::ItemFn, errors: &mut Errors) -> Function {
         variadic.as_ref().map(first_token),
     ];
     for extent in refused.into_iter().flatten() {
-        let help = "write `fn name(argument: Type, …) -> Type { … }`; dims are declared in the attribute";
+        let help =
+            "write `fn name(argument: Type, …) -> Type { … }`; dims are declared in the attribute";
         syntax(errors, extent, "a block is a plain function", help);
     }
     let (mut attrs, mut budget) = (Vec::new(), None);
@@ -235,14 +236,20 @@ fn binding(local: &syn::Local, errors: &mut Errors) -> Option<Let> {
             return None;
         }
         None => {
-            syntax(errors, Extent::of(&local.pat), "the name gets no value", "write `let name = …;`");
+            syntax(
+                errors,
+                Extent::of(&local.pat),
+                "the name gets no value",
+                "write `let name = …;`",
+            );
             return None;
         }
     };
     match pattern(&local.pat) {
         Some(pattern) => Some(Let { pattern, value }),
         None => {
-            let help = "patterns are `name` and `(a, b, _)`; a value's type follows from its operands";
+            let help =
+                "patterns are `name` and `(a, b, _)`; a value's type follows from its operands";
             syntax(errors, Extent::of(&local.pat), "blocks do not have this pattern", help);
             None
         }
@@ -286,9 +293,7 @@ pub fn expr(syntax_tree: &syn::Expr, errors: &mut Errors) -> Expr {
             let left = Box::new(expr(&binary.left, errors));
             let right = Box::new(expr(&binary.right, errors));
             match operator(&binary.op) {
-                Ok(op) => {
-                    ExprKind::Binary { op, op_extent: Extent::of(&binary.op), left, right }
-                }
+                Ok(op) => ExprKind::Binary { op, op_extent: Extent::of(&binary.op), left, right },
                 Err(help) => {
                     let message = "blocks do not have this operator";
                     syntax(errors, Extent::of(&binary.op), message, help);
@@ -318,7 +323,10 @@ pub fn expr(syntax_tree: &syn::Expr, errors: &mut Errors) -> Expr {
             let (message, help) = unsupported(other);
             let whole = matches!(
                 other,
-                syn::Expr::Index(_) | syn::Expr::Field(_) | syn::Expr::Array(_) | syn::Expr::Cast(_)
+                syn::Expr::Index(_)
+                    | syn::Expr::Field(_)
+                    | syn::Expr::Array(_)
+                    | syn::Expr::Cast(_)
             );
             let place = if whole { extent } else { Extent::from(extent.start) };
             syntax(errors, place, message, help);
@@ -372,7 +380,9 @@ fn method(call: &syn::ExprMethodCall, errors: &mut Errors) -> ExprKind {
     let type_arg = match &call.turbofish {
         None => None,
         Some(list) => match list.args.iter().collect::<Vec<_>>().as_slice() {
-            [syn::GenericArgument::Type(syn::Type::Path(path))] if path.path.get_ident().is_some() => {
+            [syn::GenericArgument::Type(syn::Type::Path(path))]
+                if path.path.get_ident().is_some() =>
+            {
                 path.path.get_ident().cloned()
             }
             _ => {
@@ -409,15 +419,18 @@ fn unsupported(expr: &syn::Expr) -> (&'static str, &'static str) {
         syn::Expr::Match(_) => {
             ("blocks have no `match`", "choose element by element: `c.select(a, b)`")
         }
-        syn::Expr::ForLoop(_) | syn::Expr::While(_) | syn::Expr::Loop(_) => {
-            ("blocks have no loops", "operations work on whole tensors; repeat layers in the host program")
-        }
+        syn::Expr::ForLoop(_) | syn::Expr::While(_) | syn::Expr::Loop(_) => (
+            "blocks have no loops",
+            "operations work on whole tensors; repeat layers in the host program",
+        ),
         syn::Expr::Return(_) => {
             ("blocks have no `return`", "write the result as the last expression, without `return`")
         }
         syn::Expr::Closure(_) => ("blocks have no closures", "declare a function beside this one"),
         syn::Expr::Cast(_) => ("blocks have no `as`", "round with `.to::<bf16>()`"),
-        syn::Expr::Index(_) => ("blocks have no indexing", "take parts with `.split(…)` or `.chunk(n)`"),
+        syn::Expr::Index(_) => {
+            ("blocks have no indexing", "take parts with `.split(…)` or `.chunk(n)`")
+        }
         syn::Expr::Field(_) => {
             ("blocks have no fields", "take a tuple apart with `let (a, b) = …`")
         }
@@ -426,7 +439,9 @@ fn unsupported(expr: &syn::Expr) -> (&'static str, &'static str) {
         syn::Expr::Try(_) => ("blocks have no `?`", "operations in a block cannot fail"),
         syn::Expr::Macro(_) => ("blocks have no macros", ""),
         syn::Expr::Block(_) => ("blocks have no inner `{ … }`", "use parentheses, or `let`"),
-        syn::Expr::Unary(_) => ("blocks do not have this operator", "`-` is the only prefix operator"),
+        syn::Expr::Unary(_) => {
+            ("blocks do not have this operator", "`-` is the only prefix operator")
+        }
         syn::Expr::Array(_) | syn::Expr::Repeat(_) => ("blocks have no arrays", ""),
         syn::Expr::Range(_) => ("blocks have no ranges", "take parts with `.split(…)`"),
         _ => (

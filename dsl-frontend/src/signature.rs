@@ -133,12 +133,14 @@ impl Types<'_> {
         let declared = self.declared(syntax, errors)?;
         match declared.host {
             Host::Tensor | Host::Tokens => Ok(declared),
-            Host::Weight | Host::Cache | Host::Index | Host::Scalar => Err(errors.push(Error::new(
-                declared.extent,
-                Code::Kind,
-                format!("`{}` cannot be a result", declared.host.name()),
-                "results are tensors, tokens, or a tuple of them",
-            ))),
+            Host::Weight | Host::Cache | Host::Index | Host::Scalar => {
+                Err(errors.push(Error::new(
+                    declared.extent,
+                    Code::Kind,
+                    format!("`{}` cannot be a result", declared.host.name()),
+                    "results are tensors, tokens, or a tuple of them",
+                )))
+            }
         }
     }
 
@@ -151,16 +153,16 @@ impl Types<'_> {
         let declared = self.declared(inner, errors)?;
         let fits = match declared.host {
             Host::Cache => by_mut,
-            Host::Tensor | Host::Weight | Host::Index | Host::Tokens | Host::Scalar => !by_reference,
+            Host::Tensor | Host::Weight | Host::Index | Host::Tokens | Host::Scalar => {
+                !by_reference
+            }
         };
         if fits {
             return Ok(declared);
         }
         let name = declared.host.name();
         let (message, help) = match declared.host {
-            Host::Cache => {
-                (format!("`{name}` is changed by the block"), "write `&mut KvCache<…>`")
-            }
+            Host::Cache => (format!("`{name}` is changed by the block"), "write `&mut KvCache<…>`"),
             Host::Tensor | Host::Weight | Host::Index | Host::Tokens | Host::Scalar => {
                 (format!("`{name}` is passed by value"), "write the type without `&`")
             }
@@ -212,9 +214,9 @@ impl Types<'_> {
     fn mentions_rows(&self, args: &[&syn::GenericArgument]) -> bool {
         let Some(rows) = self.dims.rows_name() else { return true };
         // What cannot be read was reported where it was evaluated.
-        args.iter().skip(1).any(|arg| {
-            dim_expr(arg, &mut Errors::new()).is_ok_and(|expr| expr.mentions(&rows))
-        })
+        args.iter()
+            .skip(1)
+            .any(|arg| dim_expr(arg, &mut Errors::new()).is_ok_and(|expr| expr.mentions(&rows)))
     }
 
     fn value_type(
@@ -304,7 +306,11 @@ impl Types<'_> {
         }
     }
 
-    fn shape(&self, dims: &[&syn::GenericArgument], errors: &mut Errors) -> Result<Shape, Reported> {
+    fn shape(
+        &self,
+        dims: &[&syn::GenericArgument],
+        errors: &mut Errors,
+    ) -> Result<Shape, Reported> {
         let shape: Vec<_> = dims.iter().map(|dim| self.dim(dim, errors)).collect();
         let shape: Shape = shape.into_iter().collect::<Result<_, _>>()?;
         if let Some(late) = shape.iter().skip(1).position(|dim| dim.batch) {
@@ -392,7 +398,12 @@ fn type_ident(arg: &syn::GenericArgument, errors: &mut Errors) -> Result<Ident, 
         _ => None,
     };
     name.ok_or_else(|| {
-        errors.push(Error::new(Extent::of(arg), Code::UnknownType, "a type's name is needed here", ""))
+        errors.push(Error::new(
+            Extent::of(arg),
+            Code::UnknownType,
+            "a type's name is needed here",
+            "",
+        ))
     })
 }
 
@@ -403,10 +414,12 @@ fn dim_expr(arg: &syn::GenericArgument, errors: &mut Errors) -> Result<Expr, Rep
         syn::GenericArgument::Type(syn::Type::Path(path)) => {
             path.path.get_ident().map(|name| Expr { kind: ExprKind::Name(name.clone()), extent })
         }
-        syn::GenericArgument::Const(syn::Expr::Block(block)) => match block.block.stmts.as_slice() {
-            [syn::Stmt::Expr(inner, None)] => Some(parse::expr(inner, errors)),
-            _ => None,
-        },
+        syn::GenericArgument::Const(syn::Expr::Block(block)) => {
+            match block.block.stmts.as_slice() {
+                [syn::Stmt::Expr(inner, None)] => Some(parse::expr(inner, errors)),
+                _ => None,
+            }
+        }
         syn::GenericArgument::Const(inner) => Some(parse::expr(inner, errors)),
         _ => None,
     };

@@ -28,19 +28,109 @@ impl Random {
 }
 
 const WORDS: &[&str] = &[
-    "pub", "mod", "fn", "let", "struct", "use", "return", "if", "else", "mut", "in", "as", "m", "f",
-    "g", "x", "y", "w", "kv", "pos", "norm", "B", "D", "H", "HD", "KV", "F", "T", "Tensor", "Weight",
-    "KvCache", "Index", "Tokens", "Scalar", "f32", "f16", "bf16", "i32", "Q4_1", "Q8_0", "operand",
-    "weight_format", "budget", "decode", "max_launches", "deny", "product_buffer", "bits", "group",
-    "scale", "signed", "unsigned", "codebook", "rms_norm", "layer_norm", "linear", "split", "chunk",
-    "view", "heads", "flatten", "rope", "append", "attend", "embed", "window", "softcap", "sinks",
-    "rotary", "Interleaved", "HalfSplit", "silu", "max", "clamp", "select", "to", "sum", "softmax",
-    "argmax", "_", "self",
+    "pub",
+    "mod",
+    "fn",
+    "let",
+    "struct",
+    "use",
+    "return",
+    "if",
+    "else",
+    "mut",
+    "in",
+    "as",
+    "m",
+    "f",
+    "g",
+    "x",
+    "y",
+    "w",
+    "kv",
+    "pos",
+    "norm",
+    "B",
+    "D",
+    "H",
+    "HD",
+    "KV",
+    "F",
+    "T",
+    "Tensor",
+    "Weight",
+    "KvCache",
+    "Index",
+    "Tokens",
+    "Scalar",
+    "f32",
+    "f16",
+    "bf16",
+    "i32",
+    "Q4_1",
+    "Q8_0",
+    "operand",
+    "weight_format",
+    "budget",
+    "decode",
+    "max_launches",
+    "deny",
+    "product_buffer",
+    "bits",
+    "group",
+    "scale",
+    "signed",
+    "unsigned",
+    "codebook",
+    "rms_norm",
+    "layer_norm",
+    "linear",
+    "split",
+    "chunk",
+    "view",
+    "heads",
+    "flatten",
+    "rope",
+    "append",
+    "attend",
+    "embed",
+    "window",
+    "softcap",
+    "sinks",
+    "rotary",
+    "Interleaved",
+    "HalfSplit",
+    "silu",
+    "max",
+    "clamp",
+    "select",
+    "to",
+    "sum",
+    "softmax",
+    "argmax",
+    "_",
+    "self",
 ];
-const PUNCTS: &[char] = &['.', ',', ';', ':', '=', '+', '-', '*', '/', '<', '>', '&', '#', '!', '|', '?'];
+const PUNCTS: &[char] =
+    &['.', ',', ';', ':', '=', '+', '-', '*', '/', '<', '>', '&', '#', '!', '|', '?'];
 const NUMBERS: &[&str] = &[
-    "0", "1", "2", "3", "4", "16", "64", "1e-5", "0.125", "1e39", "18446744073709551615",
-    "99999999999999999999999", "1099511627776", "0x10", "1.5f64", "\"text\"", "'c'", "b\"x\"",
+    "0",
+    "1",
+    "2",
+    "3",
+    "4",
+    "16",
+    "64",
+    "1e-5",
+    "0.125",
+    "1e39",
+    "18446744073709551615",
+    "99999999999999999999999",
+    "1099511627776",
+    "0x10",
+    "1.5f64",
+    "\"text\"",
+    "'c'",
+    "b\"x\"",
 ];
 
 fn token(random: &mut Random, depth: usize) -> TokenTree {
@@ -134,7 +224,9 @@ fn check(seed: u64, attr: &TokenStream, item: &TokenStream) {
     };
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(_)) => {}
-        Ok(Err(error)) => panic!("seed {seed}: not a list of items: {error}\n#[decode({attr})] {item}"),
+        Ok(Err(error)) => {
+            panic!("seed {seed}: not a list of items: {error}\n#[decode({attr})] {item}")
+        }
         Err(_) => panic!("seed {seed}: panicked on\n#[decode({attr})] {item}"),
     }
 }
@@ -232,7 +324,8 @@ fn deep_and_long_expressions_do_not_overflow_the_stack() {
     }
     let types = ["Tensor<".repeat(5_000), "A<B, ".repeat(5_000), "&".repeat(5_000)];
     for ty in types {
-        let item: TokenStream = format!("fn f(x: {ty}f32) -> Tensor<f32, B> {{ x }}").parse().expect("tokens");
+        let item: TokenStream =
+            format!("fn f(x: {ty}f32) -> Tensor<f32, B> {{ x }}").parse().expect("tokens");
         check(0, &TokenStream::new(), &item);
     }
 }

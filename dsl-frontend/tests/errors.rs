@@ -371,7 +371,8 @@ fn every_error_says_what_and_where() {
                 (error.diagnostic.code, pointed_at(&program, error), first)
             })
             .collect();
-        let found: Vec<_> = found.iter().map(|(c, at, text)| (*c, at.as_str(), text.as_str())).collect();
+        let found: Vec<_> =
+            found.iter().map(|(c, at, text)| (*c, at.as_str(), text.as_str())).collect();
         if found != expected {
             wrong += &format!("{program}\n  expected {expected:#?}\n  found {found:#?}\n\n");
         }

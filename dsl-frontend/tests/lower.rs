@@ -9,7 +9,8 @@ fn check(program: &str, expected: &[&str]) {
     let found = graphs(program);
     assert_eq!(found.len(), expected.len(), "{found:#?}");
     for (found, expected) in found.iter().zip(expected) {
-        let expected: Vec<&str> = expected.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+        let expected: Vec<&str> =
+            expected.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
         let found: Vec<&str> = found.lines().collect();
         assert_eq!(found, expected, "\n{}", found.join("\n"));
     }

@@ -1,151 +1,15 @@
-//! Blocks to Rust items: the user's signatures over the host API, and the texts of each block.
-//!
-//! A block that has errors gets the same items with empty texts, so that the rest of the user's
-//! crate resolves; a type that could not be read becomes `impl Sized`. Names of ours that stand
-//! beside the user's have `mixed_site` hygiene, so they never meet.
+//! One block's items: the user's function, its weights, and the block that is loaded once.
 
-use crate::ast::{Format, Function, Module};
+use crate::ast::{self, Function};
 use crate::compile::CompiledBlock;
-use crate::dims::{Dims, Meaning};
 use crate::errors::Reported;
 use crate::signature::{Host, Param, Signature};
-use crate::{Unit, ast};
-use fuseline_core::dtype::DType;
-use fuseline_core::format::{CodeMap, WeightFormat};
 use fuseline_core::ir::Role;
-use proc_macro2::{Delimiter, Group, Ident, Literal, Span, TokenStream, TokenTree};
+use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{format_ident, quote};
 
-/// The items of an annotated module or function.
-pub fn items(module: &Module, units: &[Unit]) -> TokenStream {
-    let ast::Module { attrs, vis, name, uses, formats, functions, lone } = module;
-    if *lone {
-        return match (units, functions.as_slice()) {
-            ([unit], [function]) => lone_function(function, unit),
-            _ => TokenStream::new(),
-        };
-    }
-    let formats = formats.iter().map(weight_format);
-    let bodies = units.iter().map(|unit| {
-        let body = unit_items(module, unit);
-        match &unit.name {
-            None => body,
-            Some(name) => {
-                let doc = format!("Configuration `{name}`.");
-                quote! {
-                    #[doc = #doc]
-                    pub mod #name {
-                        #[allow(unused_imports)]
-                        use super::*;
-                        #body
-                    }
-                }
-            }
-        }
-    });
-    quote! {
-        #(#attrs)*
-        #vis mod #name {
-            #[allow(unused_imports)]
-            use ::fuseline::prelude::*;
-            #(#[allow(unused_imports)] #uses)*
-            #(#formats)*
-            #(#bodies)*
-        }
-    }
-}
-
-fn unit_items(module: &Module, unit: &Unit) -> TokenStream {
-    let dims = dim_items(&unit.dims);
-    let functions = module.functions.iter().enumerate().map(|(index, function)| {
-        if matches!(function.vis, syn::Visibility::Inherited) {
-            return TokenStream::new();
-        }
-        let view = BlockView::new(function, &unit.signatures[index], unit.blocks[index].as_ref());
-        let (eager, items) = (view.eager_function(&|ty| ty), view.module_items());
-        let ast::Function { vis, name, .. } = function;
-        let doc = format!("The block [`{name}()`], loaded once and called often.");
-        quote! {
-            #eager
-            #[doc = #doc]
-            #vis mod #name {
-                #[allow(unused_imports)]
-                use super::*;
-                #items
-            }
-        }
-    });
-    quote!(#dims #(#functions)*)
-}
-
-/// A function on its own: its dims lie in the module of its name, so its types name them there.
-fn lone_function(function: &Function, unit: &Unit) -> TokenStream {
-    let view = BlockView::new(function, &unit.signatures[0], unit.blocks[0].as_ref());
-    let ast::Function { vis, name, .. } = function;
-    let eager = view.eager_function(&|ty| qualify(ty, &unit.dims, name, true));
-    let (dims, items) = (dim_items(&unit.dims), view.module_items());
-    let doc = format!("The block [`{name}()`], loaded once and called often.");
-    quote! {
-        #eager
-        #[doc = #doc]
-        #vis mod #name {
-            #[allow(unused_imports)]
-            use ::fuseline::prelude::*;
-            #dims
-            #items
-        }
-    }
-}
-
-fn dim_items(dims: &Dims) -> TokenStream {
-    let items = dims.names.iter().map(|(name, meaning)| match meaning {
-        Meaning::Size(dim) => {
-            let size = Literal::usize_unsuffixed(dim.size);
-            let doc = match dim.batch {
-                true => format!("The most rows of a call: up to {size}."),
-                false => format!("The dim `{name}`: {size}."),
-            };
-            quote! {
-                #[doc = #doc]
-                #[allow(dead_code)]
-                pub const #name: usize = #size;
-            }
-        }
-        Meaning::Type(target) => {
-            let doc = format!("`{target}` in this configuration.");
-            quote! {
-                #[doc = #doc]
-                #[allow(dead_code)]
-                pub type #name = #target;
-            }
-        }
-    });
-    quote!(#(#items)*)
-}
-
-/// Puts the path of its module before every dim in a type: `Tensor<f32, { name::B }>`.
-fn qualify(tokens: TokenStream, dims: &Dims, module: &Ident, is_type: bool) -> TokenStream {
-    let replace = |token: TokenTree| match token {
-        TokenTree::Ident(ident) => match dims.get(&ident.to_string()) {
-            Some(Meaning::Size(_)) if is_type => quote!({ #module::#ident }),
-            Some(_) => quote!(#module::#ident),
-            None => TokenTree::from(ident).into(),
-        },
-        TokenTree::Group(group) => {
-            // Inside braces is an expression, where a further brace would begin a statement.
-            let is_type = is_type && group.delimiter() != Delimiter::Brace;
-            let inner = qualify(group.stream(), dims, module, is_type);
-            let mut new = Group::new(group.delimiter(), inner);
-            new.set_span(group.span());
-            TokenTree::from(new).into()
-        }
-        TokenTree::Punct(_) | TokenTree::Literal(_) => token.into(),
-    };
-    tokens.into_iter().map(replace).collect()
-}
-
 /// One block, with its arguments sorted by who brings them.
-struct BlockView<'a> {
+pub(super) struct BlockView<'a> {
     function: &'a Function,
     signature: &'a Signature,
     block: Option<&'a CompiledBlock>,
@@ -153,7 +17,7 @@ struct BlockView<'a> {
 }
 
 impl<'a> BlockView<'a> {
-    fn new(
+    pub(super) fn new(
         function: &'a Function,
         signature: &'a Signature,
         block: Option<&'a CompiledBlock>,
@@ -181,7 +45,10 @@ impl<'a> BlockView<'a> {
     }
 
     /// The user's function: loads the block for the device of its arguments, and calls it.
-    fn eager_function(&self, qualified: &dyn Fn(TokenStream) -> TokenStream) -> TokenStream {
+    pub(super) fn eager_function(
+        &self,
+        qualified: &dyn Fn(TokenStream) -> TokenStream,
+    ) -> TokenStream {
         let ast::Function { attrs, vis, name, .. } = self.function;
         let [device, block, arena, weights] =
             ["device", "block", "arena", "weights"].map(|n| Ident::new(n, Span::mixed_site()));
@@ -217,7 +84,9 @@ impl<'a> BlockView<'a> {
                     let name = &param.name;
                     match host(param) {
                         Some(Host::Cache | Host::Scalar) | None => quote!(#name),
-                        Some(Host::Tensor | Host::Weight | Host::Index | Host::Tokens) => quote!(&#name),
+                        Some(Host::Tensor | Host::Weight | Host::Index | Host::Tokens) => {
+                            quote!(&#name)
+                        }
                     }
                 });
                 quote! {
@@ -255,7 +124,7 @@ impl<'a> BlockView<'a> {
     }
 
     /// What the module of the block's name holds.
-    fn module_items(&self) -> TokenStream {
+    pub(super) fn module_items(&self) -> TokenStream {
         let name = self.function.name.to_string();
         let text = |text: fn(&CompiledBlock) -> &str| self.block.map_or("", text);
         let (ir, cuda) = (text(|b| &b.ir), text(|b| &b.cuda));
@@ -345,8 +214,8 @@ impl<'a> BlockView<'a> {
     }
 
     fn block_methods(&self) -> TokenStream {
-        let [arena, weights, rows] =
-            ["arena", "weights", "rows"].map(|n| Ident::new(n, Span::mixed_site()));
+        let [arena, weights, given, rows] =
+            ["arena", "weights", "given", "rows"].map(|name| Ident::new(name, Span::mixed_site()));
         let new_caches = self.params(Role::Cache).map(|param| {
             let name = format_ident!("new_{}", param.name);
             let doc = format!("An empty cache for the argument `{}`.", param.name);
@@ -368,9 +237,7 @@ impl<'a> BlockView<'a> {
             true => quote!(#weights: &Weights,),
             false => TokenStream::new(),
         };
-        let weights_arg = self.has_weights().then(|| quote!(#weights,));
         let params: Vec<TokenStream> = self.call_params().map(call_param).collect();
-        let args: Vec<&Ident> = self.call_params().map(|param| &param.name).collect();
         let (results, n_results) = (&self.results, self.results.len());
         let result = tuple(results, n_results == 1);
         let outs: Vec<Ident> = (0..n_results)
@@ -382,21 +249,38 @@ impl<'a> BlockView<'a> {
         let all = self.signature.params.iter().map(|param| {
             let name = &param.name;
             let is_weight = param.declared.as_ref().is_ok_and(|d| d.role == Role::Weight);
-            match (is_weight, host(param)) {
-                (true, _) => quote!(::fuseline::__private::Argument::as_arg(&#weights.#name)),
-                (false, Some(Host::Scalar)) => {
-                    quote!(::fuseline::__private::Argument::as_arg(&#name))
-                }
-                (false, _) => quote!(::fuseline::__private::Argument::as_arg(#name)),
-            }
+            let reference = match (is_weight, host(param)) {
+                (true, _) => quote!(&#weights.#name),
+                (false, Some(Host::Scalar)) => quote!(&#name),
+                (false, _) => quote!(&*#name),
+            };
+            quote!(::fuseline::__private::Argument::as_arg(#reference))
         });
+        let all: Vec<TokenStream> = all.collect();
+        // A result without the batch dim always has all its rows.
+        let declared = self.signature.results.iter().flatten();
+        let n_rows = declared.map(|declared| match declared.ty.shape().first() {
+            Some(first) if !first.batch => {
+                let size = Literal::usize_unsuffixed(first.size);
+                quote!(#size)
+            }
+            Some(_) | None => quote!(#rows),
+        });
+        let made: Vec<TokenStream> = outs.iter().map(|out| quote!(#out)).collect();
+        let made = tuple(&made, n_results == 1);
         let (call, call_into) = match self.is_readable() {
             true => (
                 quote! {
-                    let #rows = #arena.rows_of(&[#(::fuseline::__private::Argument::rows(#args)),*]);
-                    #(let mut #outs = <#results>::empty(self.0.device(), #rows)?;)*
-                    self.call_into(#arena, #weights_arg #(#args,)* #(&mut #outs),*)?;
-                    ::core::result::Result::Ok((#(#outs),*))
+                    let #given = [#(#all),*];
+                    let #rows = self.0.rows(&#given)?;
+                    #(let mut #outs: #results =
+                        ::fuseline::__private::Output::with_rows(self.0.device(), #n_rows)?;)*
+                    self.0.run(
+                        #arena,
+                        &#given,
+                        &mut [#(::fuseline::__private::Output::as_output(&mut #outs)),*],
+                    )?;
+                    ::core::result::Result::Ok(#made)
                 },
                 quote! {
                     self.0.run(
@@ -476,72 +360,6 @@ fn tuple(types: &[TokenStream], single: bool) -> TokenStream {
 }
 
 /// The body of a function beside which there is a `compile_error!`.
-fn unreadable() -> TokenStream {
+pub(super) fn unreadable() -> TokenStream {
     quote!(::core::unimplemented!("the block did not compile"))
-}
-
-/// The struct that names a format, and its declaration for the host API.
-pub fn weight_format(format: &Format) -> TokenStream {
-    let ast::Format { item, format } = format;
-    let name = &item.ident;
-    let declaration = match format {
-        Ok(format) => format_value(format),
-        Err(Reported) => unreadable(),
-    };
-    quote! {
-        #item
-        impl ::fuseline::__private::Format for #name {
-            fn declaration() -> ::fuseline::__private::WeightFormat {
-                #declaration
-            }
-        }
-    }
-}
-
-fn format_value(format: &WeightFormat) -> TokenStream {
-    let private = quote!(::fuseline::__private);
-    let dtype = |dtype: DType| {
-        let variant = match dtype {
-            DType::F32 => quote!(F32),
-            DType::F16 => quote!(F16),
-            DType::BF16 => quote!(BF16),
-            DType::I32 => quote!(I32),
-        };
-        quote!(#private::DType::#variant)
-    };
-    let (name, bits) = (&*format.name, format.bits);
-    let code = match &format.code {
-        CodeMap::Float(float) => {
-            let float = dtype(*float);
-            quote!(Float(#float))
-        }
-        CodeMap::Unsigned { bias } => quote!(Unsigned { bias: #bias }),
-        CodeMap::Signed => quote!(Signed),
-        CodeMap::Codebook(values) => {
-            let values = values.iter();
-            quote!(Codebook(::std::borrow::Cow::Borrowed(&[#(#values),*])))
-        }
-    };
-    let group = match format.group {
-        None => quote!(::core::option::Option::None),
-        Some(group) => {
-            let (size, scale) = (group.size, dtype(group.scale));
-            let offset = match group.offset.map(dtype) {
-                None => quote!(::core::option::Option::None),
-                Some(offset) => quote!(::core::option::Option::Some(#offset)),
-            };
-            quote!(::core::option::Option::Some(
-                #private::Group { size: #size, scale: #scale, offset: #offset }
-            ))
-        }
-    };
-    quote! {
-        #private::WeightFormat {
-            name: ::std::borrow::Cow::Borrowed(#name),
-            bits: #bits,
-            code: #private::CodeMap::#code,
-            group: #group,
-            gguf: ::core::option::Option::None,
-        }
-    }
 }
