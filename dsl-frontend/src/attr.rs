@@ -161,6 +161,7 @@ pub fn weight_format(
     errors: &mut Errors,
 ) -> Result<WeightFormat, Reported> {
     let place = tokens.clone().into_iter().next().map_or(name.span(), |token| token.span());
+    let properties = split_commas(tokens.clone());
     let n_before = errors.len();
     let (mut bits, mut code, mut group, mut scale, mut offset) = (None, None, None, None, None);
     for part in split_commas(tokens) {
@@ -224,7 +225,16 @@ pub fn weight_format(
     }
     match format.check() {
         Ok(()) => Ok(format),
-        Err(message) => Err(errors.push(fail(message, ""))),
+        Err(message) => {
+            // At the property that the message names first.
+            let named = properties
+                .iter()
+                .filter_map(|part| Some((message.find(&part.first()?.to_string())?, part)))
+                .min_by_key(|(at, _)| *at);
+            let mut error = fail(message, "");
+            error.extent = named.map_or(error.extent, |(_, part)| extent_of(part));
+            Err(errors.push(error))
+        }
     }
 }
 

@@ -255,14 +255,19 @@ impl Dims {
                     BinaryOp::Mul => left.checked_mul(right),
                     BinaryOp::Sub if left < right => {
                         return fail(
-                            format!("{left} - {right} is negative"),
+                            format!(
+                                "the dim `{}` is negative: {left} - {right}",
+                                expr.arithmetic_text()
+                            ),
                             "dims are at least 1",
                         );
                     }
                     BinaryOp::Sub => Some(left - right),
                     BinaryOp::Div if right == 0 || left % right != 0 => {
-                        let message = format!("{left} does not divide by {right}");
-                        return fail(message, "division of dims is exact");
+                        let text = expr.arithmetic_text();
+                        let message =
+                            format!("the dim `{text}` is no whole number: {left} / {right}");
+                        return fail(message, "divide by a factor of the dim");
                     }
                     BinaryOp::Div => Some(left / right),
                 }

@@ -34,7 +34,7 @@ use dims::Dims;
 use errors::{Error, Errors, Extent, Reported};
 use fuseline_core::diag::Code;
 use fuseline_core::ir::Graph;
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use signature::Signature;
 
 /// One configuration of a program, with everything that is made of it.
@@ -200,13 +200,16 @@ pub fn budget(attr: TokenStream, item: TokenStream) -> TokenStream {
     }
     match syn::parse2::<syn::ItemFn>(item.clone()) {
         Ok(mut function) if function.attrs.iter().any(|attr| parse::is(attr, "decode")) => {
-            function.attrs.push(syn::parse_quote!(#[budget(#attr)]));
+            // With a span of the user's, so that an exceeded budget is reported there.
+            let place = attr.clone().into_iter().next().map(|token| token.span());
+            let name = Ident::new("budget", place.unwrap_or_else(Span::call_site));
+            function.attrs.push(syn::parse_quote!(#[#name(#attr)]));
             quote::quote!(#function)
         }
         _ => {
             let place = item.clone().into_iter().next().map(|token| token.span());
             errors.push(Error::new(
-                place.unwrap_or_else(proc_macro2::Span::call_site),
+                place.unwrap_or_else(Span::call_site),
                 Code::Attribute,
                 "`#[budget]` bounds a function that `#[decode]` annotates",
                 "write it on a function of a decode module, or beside `#[decode]`",

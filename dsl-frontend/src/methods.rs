@@ -144,7 +144,7 @@ fn unknown(lowering: &mut Lowering<'_>, name: &Ident) -> Reported {
     let known: Vec<&str> = METHODS
         .iter()
         .map(|method| method.name)
-        .chain(Pointwise::ALL.iter().map(|op| op.name()))
+        .chain(Pointwise::ALL.iter().filter(|op| **op != Pointwise::Max).map(|op| op.name()))
         .collect();
     let help = match nearest(&name.to_string(), known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
@@ -175,13 +175,13 @@ impl Call<'_, '_> {
             Some(number) if (rule.accepts)(number) && (number as f32).is_finite() => {
                 return Ok(number);
             }
-            Some(number) => format!(", found {number:?}"),
-            None => String::new(),
+            Some(number) => format!("{number:?}"),
+            None => format!("`{}`", expr.arithmetic_text()),
         };
         Err(self.lowering.fail(Error::new(
             expr.extent,
             Code::Literal,
-            format!("the {} of `{}` is {}{found}", rule.what, self.name, rule.range),
+            format!("the {} of `{}` is {}, found {found}", rule.what, self.name, rule.range),
             "it is written as a literal, and has no default",
         )))
     }

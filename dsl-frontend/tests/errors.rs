@@ -154,7 +154,7 @@ fn cases() -> Vec<Case> {
             "x.rms_norm(norm, -1) + x.rms_norm(norm, norm) + x * 1e39",
             &[
                 (Code::Literal, "-1", "the eps of `rms_norm` is a number of at least 0, found -1.0"),
-                (Code::Literal, "norm", "the eps of `rms_norm` is a number of at least 0"),
+                (Code::Literal, "norm", "the eps of `rms_norm` is a number of at least 0, found `norm`"),
                 (Code::Literal, "1e39", "1e39 is out of the range of f32"),
             ],
         ),
@@ -223,8 +223,8 @@ fn cases() -> Vec<Case> {
         program(
             "#[decode(B = 1, D = 4)] fn f(x: Tensor<f32, B, { D - 5 }>, y: Tensor<f32, B, { D / 3 }>, z: Tensor<f32, { D - D }>, b: Tensor<f32, 1099511627776, 2>) -> Tensor<f32, B, D> { x }",
             &[
-                (Code::Dim, "D - 5", "4 - 5 is negative"),
-                (Code::Dim, "D / 3", "4 does not divide by 3"),
+                (Code::Dim, "D - 5", "the dim `D - 5` is negative: 4 - 5"),
+                (Code::Dim, "D / 3", "the dim `D / 3` is no whole number: 4 / 3"),
                 (Code::Dim, "D - D", "the dim `D - D` is 0"),
                 (Code::Dim, "Tensor<f32, 1099511627776, 2>", "a value of more than 1099511627776 elements"),
             ],
@@ -267,8 +267,8 @@ fn cases() -> Vec<Case> {
                 pub fn f(x: Tensor<f32, B, D>, w: Weight<A, D, D>) -> Tensor<f32, B, D> { x.linear(w) }
             }",
             &[
-                (Code::Format, "bits", "weight format `A`: the codebook has 3 entries, but codes of 4 bits need 16"),
-                (Code::Format, "bits", "weight format `C`: `group` is 12, but a group is a multiple of 8"),
+                (Code::Format, "codebook = [1, 2, 3]", "weight format `A`: the codebook has 3 entries, but codes of 4 bits need 16"),
+                (Code::Format, "group = 12", "weight format `C`: `group` is 12, but a group is a multiple of 8"),
                 (Code::Format, "bits", "weight format `E`: `bits` and a code map are needed"),
                 (Code::Format, "bits", "weight format `Q4_1`: the name is a built-in format's"),
                 (Code::Attribute, "groups = 2", "a weight format has no such property"),

@@ -1,0 +1,10 @@
+use fuseline::prelude::*;
+
+#[decode(B = 1, D = 64)]
+mod block {
+    pub fn f(x: Tensor<f32, B, D>, norm: Tensor<f32, D>) -> Tensor<f32, B, D> {
+        x.rmsnorm(norm, 1e-5).all_reduce()
+    }
+}
+
+fn main() {}
