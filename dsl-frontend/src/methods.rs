@@ -325,7 +325,13 @@ fn attend(mut call: Call<'_, '_>) -> Result<Bound, Reported> {
     let cache = call.value(0);
     let scale = call.number(call.args[1], &SCALE);
     let (mut window, mut softcap, mut sinks) = (None, None, None);
-    for (name, args) in std::mem::take(&mut call.options) {
+    let options = std::mem::take(&mut call.options);
+    for (index, (name, args)) in options.iter().copied().enumerate() {
+        if options[..index].iter().any(|(earlier, _)| *earlier == name) {
+            let message = format!("`{name}` is given twice");
+            let error = Error::new(name.span(), Code::ArgCount, message, "");
+            return Err(call.lowering.fail(error));
+        }
         let [arg] = args else {
             return Err(call.lowering.fail(Error::new(
                 name.span(),

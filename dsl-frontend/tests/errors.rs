@@ -143,11 +143,12 @@ fn cases() -> Vec<Case> {
         ),
         // Arguments
         body(
-            "let (a, b) = x.chunk(4); x.rms_norm(norm) + x.attend(kv, 1.0, window())",
+            "let (a, b) = x.chunk(4); x.rms_norm(norm) + x.attend(kv, 1.0, window()) + x.attend(kv, 1, window(2), window(3))",
             &[
                 (Code::ArgCount, "(a, b)", "the pattern has 2 names, the expression gives 4 values"),
                 (Code::ArgCount, "rms_norm", "`rms_norm` takes 2 arguments, found 1"),
                 (Code::ArgCount, "window", "`window` takes 1 argument, found 0"),
+                (Code::ArgCount, "window", "`window` is given twice"),
             ],
         ),
         body(
