@@ -1,0 +1,148 @@
+//! Key-value caches, and the places of a call's rows in them.
+
+use crate::args::{ArgRef, Argument};
+use crate::device::Device;
+use crate::element::Element;
+use crate::error::{Error, Result};
+use fuseline_core::backend::BufferRef;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Keys and values of `B` sequences, `KV` heads of `HD` elements, with room for `T` positions.
+///
+/// What a sequence holds is said by the positions of each call: a row at position p sees what was
+/// appended at positions 0 to p. To begin a sequence anew, begin at position 0.
+#[derive(Debug)]
+pub struct KvCache<T, const B: usize, const KV: usize, const HD: usize, const CAPACITY: usize> {
+    device: Device,
+    keys: BufferRef,
+    values: BufferRef,
+    element: PhantomData<T>,
+}
+
+impl<T: Element, const B: usize, const KV: usize, const HD: usize, const CAPACITY: usize>
+    KvCache<T, B, KV, HD, CAPACITY>
+{
+    /// An empty cache.
+    ///
+    /// # Errors
+    /// If the device has no memory left.
+    pub fn new(device: &Device) -> Result<Self> {
+        let bytes = B * KV * HD * CAPACITY * T::DTYPE.bytes();
+        let keys = device.backend().alloc(bytes)?;
+        let values = device.backend().alloc(bytes)?;
+        Ok(KvCache { device: device.clone(), keys, values, element: PhantomData })
+    }
+
+    /// Where it lies.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Positions of a sequence.
+    pub fn capacity(&self) -> usize {
+        CAPACITY
+    }
+
+    /// All keys and all values, `[B, KV, CAPACITY, HD]` each.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn to_vecs(&self) -> Result<(Vec<T>, Vec<T>)> {
+        let read = |buffer: &BufferRef| -> Result<Vec<T>> {
+            let mut elements = vec![T::zeroed(); B * KV * HD * CAPACITY];
+            self.device.backend().read(buffer, 0, bytemuck::cast_slice_mut(&mut elements))?;
+            Ok(elements)
+        };
+        Ok((read(&self.keys)?, read(&self.values)?))
+    }
+}
+
+impl<T: Element, const B: usize, const KV: usize, const HD: usize, const CAPACITY: usize> Argument
+    for KvCache<T, B, KV, HD, CAPACITY>
+{
+    fn as_arg(&self) -> ArgRef<'_> {
+        ArgRef::Cache {
+            device: &self.device,
+            planes: [&self.keys, &self.values],
+            dtype: T::DTYPE,
+            shape: [B, KV, HD, CAPACITY],
+        }
+    }
+}
+
+/// The position of each row of a call, and the sequence that the row belongs to: at most `B`
+/// rows. A clone is the same memory.
+#[derive(Clone, Debug)]
+pub struct Index<const B: usize> {
+    device: Device,
+    positions: BufferRef,
+    sequences: BufferRef,
+    places: Vec<(usize, usize)>,
+}
+
+impl<const B: usize> Index<B> {
+    /// Rows at `(position, sequence)`.
+    ///
+    /// # Errors
+    /// If there are more than `B` rows, or a number does not fit into 32 bits.
+    pub fn new(device: &Device, places: &[(usize, usize)]) -> Result<Self> {
+        if places.len() > B {
+            return Err(Error::Rows {
+                name: "index".to_string(),
+                expected: format!("at most {B}"),
+                found: places.len(),
+            });
+        }
+        let plane = |what, numbers: &mut dyn Iterator<Item = usize>| -> Result<BufferRef> {
+            let fit = |value| i32::try_from(value).map_err(|_| Error::Index { what, value });
+            let numbers: Vec<i32> = numbers.map(fit).collect::<Result<_>>()?;
+            device.upload(bytemuck::cast_slice(&numbers))
+        };
+        Ok(Index {
+            device: device.clone(),
+            positions: plane("position", &mut places.iter().map(|place| place.0))?,
+            sequences: plane("sequence", &mut places.iter().map(|place| place.1))?,
+            places: places.to_vec(),
+        })
+    }
+
+    /// One row a sequence: row i is the next token of sequence i, at `positions[i]`.
+    ///
+    /// # Errors
+    /// Like [`Index::new`].
+    pub fn decode(device: &Device, positions: &[usize]) -> Result<Self> {
+        let places: Vec<(usize, usize)> =
+            positions.iter().copied().enumerate().map(|(row, position)| (position, row)).collect();
+        Index::new(device, &places)
+    }
+
+    /// Consecutive positions of one sequence: a prompt, or a part of it.
+    ///
+    /// # Errors
+    /// Like [`Index::new`].
+    pub fn prompt(device: &Device, sequence: usize, positions: Range<usize>) -> Result<Self> {
+        let places: Vec<(usize, usize)> = positions.map(|position| (position, sequence)).collect();
+        Index::new(device, &places)
+    }
+
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Where it lies.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+impl<const B: usize> Argument for Index<B> {
+    fn as_arg(&self) -> ArgRef<'_> {
+        ArgRef::Index {
+            device: &self.device,
+            planes: [&self.positions, &self.sequences],
+            places: &self.places,
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Packed weights.
+
+use crate::args::{ArgRef, Argument};
+use crate::device::Device;
+use crate::element::Format;
+use crate::error::{Error, Result};
+use crate::source::{Encoding, TensorSource};
+use fuseline_core::backend::BufferRef;
+use fuseline_core::dtype::DType;
+use fuseline_core::format::{CodeMap, PackError, Packed, WeightFormat};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// An `[N, K]` weight on a device, packed once for every use; a clone is the same memory.
+#[derive(Clone, Debug)]
+pub struct Weight<F, const N: usize, const K: usize> {
+    device: Device,
+    planes: [BufferRef; 3],
+    format: Arc<WeightFormat>,
+    marker: PhantomData<fn() -> F>,
+}
+
+impl<F: Format, const N: usize, const K: usize> Weight<F, N, K> {
+    /// Where it lies.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Reads a weight by name: blocks of the format's own GGUF type, or dense numbers for a dense
+    /// format that holds them exactly. Nothing is quantised.
+    ///
+    /// # Errors
+    /// If the source has no such tensor, or another shape or encoding.
+    pub fn fill(device: &Device, source: &dyn TensorSource, name: &str) -> Result<Self> {
+        let format = F::declaration();
+        let view = source.tensor(name)?;
+        if view.shape != [N, K] {
+            let name = name.to_string();
+            return Err(Error::Shape { name, expected: vec![N, K], found: view.shape });
+        }
+        let own_blocks = match (&view.encoding, &format.gguf) {
+            (Encoding::Gguf { type_id, .. }, Some(block)) => *type_id == block.type_id,
+            (Encoding::Dense(found), _) => format.code == CodeMap::Float(*found),
+            (Encoding::Gguf { .. }, None) => false,
+        };
+        let packed = if own_blocks {
+            format.pack_gguf(view.bytes, N, K)
+        } else if let (Encoding::Dense(found), CodeMap::Float(DType::F32)) =
+            (&view.encoding, &format.code)
+        {
+            let Some(numbers) = widened(*found, view.bytes) else {
+                return Err(wrong_encoding(name, &format, &view.encoding));
+            };
+            format.quantize(&numbers, N, K)
+        } else {
+            return Err(wrong_encoding(name, &format, &view.encoding));
+        };
+        Self::upload(device, format, pack_result(name, packed)?)
+    }
+
+    /// Quantises `[N, K]` numbers: each group's scale spans its range, each code is the nearest.
+    ///
+    /// # Errors
+    /// If there are not `N · K` numbers.
+    pub fn quantize(device: &Device, values: &[f32]) -> Result<Self> {
+        let format = F::declaration();
+        let packed = format.quantize(values, N, K);
+        Self::upload(device, format, pack_result("weight", packed)?)
+    }
+
+    /// A weight of these codes, row by row, and one scale and offset a group where the format
+    /// has them.
+    ///
+    /// # Errors
+    /// If a plane has another length than shape and format ask for.
+    pub fn from_planes(
+        device: &Device,
+        codes: &[u32],
+        scales: &[f32],
+        offsets: &[f32],
+    ) -> Result<Self> {
+        let format = F::declaration();
+        let packed = format.pack_planes(codes, scales, offsets, N, K);
+        Self::upload(device, format, pack_result("weight", packed)?)
+    }
+
+    /// Every element, decoded, row by row.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn to_f32(&self) -> Result<Vec<f32>> {
+        let read = |buffer: &BufferRef| -> Result<Vec<u8>> {
+            let mut bytes = vec![0; buffer.bytes()];
+            self.device.backend().read(buffer, 0, &mut bytes)?;
+            Ok(bytes)
+        };
+        let [codes, scales, offsets] = &self.planes;
+        let packed = Packed {
+            n: N,
+            k: K,
+            codes: read(codes)?,
+            scales: read(scales)?,
+            offsets: read(offsets)?,
+        };
+        let element = |row, col| self.format.decode(&packed, row, col) as f32;
+        Ok((0..N)
+            .flat_map(|row| (0..K).map(move |col| (row, col)))
+            .map(|(r, c)| element(r, c))
+            .collect())
+    }
+
+    fn upload(device: &Device, format: WeightFormat, packed: Packed) -> Result<Self> {
+        let planes = [
+            device.upload(&packed.codes)?,
+            device.upload(&packed.scales)?,
+            device.upload(&packed.offsets)?,
+        ];
+        let format = Arc::new(format);
+        Ok(Weight { device: device.clone(), planes, format, marker: PhantomData })
+    }
+}
+
+fn pack_result(name: &str, packed: std::result::Result<Packed, PackError>) -> Result<Packed> {
+    packed.map_err(|error| Error::Pack { name: name.to_string(), error })
+}
+
+fn wrong_encoding(name: &str, format: &WeightFormat, found: &Encoding) -> Error {
+    Error::Encoding {
+        name: name.to_string(),
+        expected: format.name.to_string(),
+        found: found.to_string(),
+    }
+}
+
+fn widened(dtype: DType, bytes: &[u8]) -> Option<Vec<f32>> {
+    let pairs = bytes.chunks_exact(2).map(|b| [b[0], b[1]]);
+    match dtype {
+        DType::F16 => Some(pairs.map(|b| half::f16::from_le_bytes(b).to_f32()).collect()),
+        DType::BF16 => Some(pairs.map(|b| half::bf16::from_le_bytes(b).to_f32()).collect()),
+        DType::F32 | DType::I32 => None,
+    }
+}
+
+impl<F: Format, const N: usize, const K: usize> Argument for Weight<F, N, K> {
+    fn as_arg(&self) -> ArgRef<'_> {
+        let [codes, scales, offsets] = &self.planes;
+        ArgRef::Weight {
+            device: &self.device,
+            planes: [codes, scales, offsets],
+            format: &self.format,
+            shape: [N, K],
+        }
+    }
+}
