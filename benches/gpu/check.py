@@ -167,10 +167,12 @@ class Cuda:
         """The median time of a launch when the L2 cache holds other data, in microseconds."""
         cupy = self.cupy
         if self.timer_flush is None:
-            self.timer_flush = cupy.zeros(256 << 20, np.uint8)
+            self.timer_flush = cupy.empty(256 << 20, np.uint8)
         times = []
         for _ in range(n):
-            self.timer_flush += 1
+            cupy.cuda.runtime.memsetAsync(
+                self.timer_flush.data.ptr, 1, self.timer_flush.nbytes, cupy.cuda.get_current_stream().ptr
+            )
             begin, end = cupy.cuda.Event(), cupy.cuda.Event()
             begin.record()
             launch()
@@ -538,10 +540,11 @@ def sanitize(options, built, blocks, out):
         n_faults = sum(bool(line.get("faults")) for line in lines)
         clean = n_faults == 0 and all(status == 0 for status, _ in statuses)
         results.append({
-            "tool": tool, "ran": True, "runs": n_runs, "clean": clean,
+            # Some machines refuse the tool: nothing was run then, and nothing is known.
+            "tool": tool, "ran": n_runs > 0, "runs": n_runs, "clean": clean,
             "seconds": time.monotonic() - start, "output": statuses[-1][1],
         })
-        state = "clean" if clean else "NOT CLEAN"
+        state = ("clean" if clean else "NOT CLEAN") if n_runs else "DID NOT RUN"
         print(f"compute-sanitizer {tool}: {n_runs} runs, {state}, {time.monotonic() - start:.0f} s")
         print(statuses[-1][1][-2500 if not clean else -200 :])
     return results
@@ -576,6 +579,8 @@ def main():
     suffix = Host.suffix if options.host else Cuda.suffix
     jobs = [(f"{options.folder}/{b['source']}", f"{built}/{b['source']}.{suffix}", options.arch)
             for b in blocks]
+    # Long ones first, so that none is left alone at the end.
+    jobs.sort(key=lambda job: -os.path.getsize(job[0]))
     compiler = compile_host if options.host else compile_nvrtc
     start = time.monotonic()
     context = multiprocessing.get_context("spawn")
