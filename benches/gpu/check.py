@@ -41,9 +41,14 @@ def nvrtc_library():
     """NVRTC, from the loader's path, Python's packages or the toolkit."""
     names = ["libnvrtc.so.13", "libnvrtc.so"]
     for folder in sys.path + ["/usr/local/cuda"]:
-        names += sorted(glob.glob(f"{folder}/nvidia/*/lib/libnvrtc.so.*"))
+        names += sorted(glob.glob(f"{folder}/nvidia/*/lib/libnvrtc.so.[0-9]*"))
         names += sorted(glob.glob(f"{folder}/lib64/libnvrtc.so*"))
     for name in names:
+        # NVRTC asks the loader for its other library by name: it is found if it is loaded.
+        if "/" in name:
+            for builtins in glob.glob(f"{os.path.dirname(name)}/libnvrtc-builtins.so.*"):
+                if ".alt." not in builtins:
+                    ctypes.CDLL(builtins, ctypes.RTLD_GLOBAL)
         try:
             return ctypes.CDLL(name)
         except OSError:
@@ -57,10 +62,7 @@ def compile_nvrtc(job):
     start = time.monotonic()
     nvrtc = nvrtc_library()
     if nvrtc is None:
-        command = ["nvcc", "-cubin", f"-arch={arch}", *OPTIONS, "-o", cubin_path, source_path]
-        done = subprocess.run(command, capture_output=True, text=True)
-        log = done.stderr if done.returncode else None
-        return source_path, log, time.monotonic() - start
+        return source_path, compile_nvcc(source_path, cubin_path, arch), time.monotonic() - start
     with open(source_path, "rb") as file:
         text = file.read()
     program = ctypes.c_void_p()
@@ -74,7 +76,10 @@ def compile_nvrtc(job):
         nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
         log = ctypes.create_string_buffer(size.value)
         nvrtc.nvrtcGetProgramLog(program, log)
-        return source_path, log.value.decode(errors="replace"), time.monotonic() - start
+        log = log.value.decode(errors="replace")
+        if "builtins" in log.split("\n")[0]:
+            log = compile_nvcc(source_path, cubin_path, arch)
+        return source_path, log, time.monotonic() - start
     nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
     cubin = ctypes.create_string_buffer(size.value)
     nvrtc.nvrtcGetCUBIN(program, cubin)
@@ -82,6 +87,16 @@ def compile_nvrtc(job):
     with open(cubin_path, "wb") as file:
         file.write(cubin.raw)
     return source_path, None, time.monotonic() - start
+
+
+def compile_nvcc(source_path, cubin_path, arch):
+    """Compiles one source with the toolkit's compiler; gives the log if it failed."""
+    command = ["nvcc", "-cubin", f"-arch={arch}", *OPTIONS, "-o", cubin_path, source_path]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        return f"neither NVRTC nor nvcc: {error}"
+    return done.stderr if done.returncode else None
 
 
 def compile_host(job):
