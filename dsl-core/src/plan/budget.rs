@@ -56,10 +56,7 @@ impl Plan {
                 .collect();
             errors.push(Diagnostic::new(
                 Code::Budget,
-                format!(
-                    "`{name}` launches {} kernels, its budget is {limit}",
-                    self.n_launches()
-                ),
+                format!("`{name}` launches {} kernels, its budget is {limit}", self.n_launches()),
                 format!("these values are stored between kernels:{}", apart.concat()),
             ));
         }

@@ -1,10 +1,10 @@
 //! Where values lie between kernels: one scratch memory a block, in which values that are never
 //! needed at the same time share bytes.
 
+use super::Place;
+use super::context::Context;
 use super::cost::traffic;
 use super::partition::Draft;
-use super::structure::Context;
-use super::Place;
 use crate::ir::{Op, ValueId};
 
 /// Every value begins at a multiple of this: whole cache lines, the widest vectors.

@@ -1,7 +1,8 @@
 //! What a kernel costs on a target: bytes moved, instructions issued, one launch.
 
+use super::context::Context;
 use super::schedule;
-use super::structure::{Context, Structure, Template, work_elements};
+use super::structure::{Structure, Template, work_elements};
 use crate::format::WeightFormat;
 use crate::ir::{Graph, Op, Pointwise, Type, ValueId};
 use crate::target::Target;
@@ -19,7 +20,8 @@ pub struct Cost {
     pub ns: f64,
 }
 
-/// What a kernel reads from memory and what it writes, each once, ascending.
+/// What a kernel with these members (ascending) reads from memory and what it writes, each once,
+/// ascending.
 pub(crate) fn traffic(cx: &Context<'_>, members: &[ValueId]) -> (Vec<ValueId>, Vec<ValueId>) {
     let graph = cx.graph;
     let mut loads = Vec::new();
@@ -28,7 +30,7 @@ pub(crate) fn traffic(cx: &Context<'_>, members: &[ValueId]) -> (Vec<ValueId>, V
             let source = cx.source(input);
             let written = graph[id].op == Op::Append && place == 0;
             let number = matches!(graph[source].op, Op::Const(_));
-            if !written && !number && !members.contains(&source) {
+            if !written && !number && members.binary_search(&source).is_err() {
                 loads.push(source);
             }
         }
@@ -39,18 +41,18 @@ pub(crate) fn traffic(cx: &Context<'_>, members: &[ValueId]) -> (Vec<ValueId>, V
     (loads, stores)
 }
 
-/// The cost of a kernel with this structure on `target`.
+/// The cost of a kernel with this structure and [`traffic`] on `target`.
 pub(crate) fn cost(
     cx: &Context<'_>,
     members: &[ValueId],
     structure: &Structure,
+    (loads, stores): (&[ValueId], &[ValueId]),
     target: &Target,
 ) -> Cost {
     let graph = cx.graph;
-    let (loads, stores) = traffic(cx, members);
     let read_bytes = loads.iter().map(|&id| load_bytes(cx, members, id)).sum();
     let write_bytes = stores.iter().map(|&id| store_bytes(graph, id)).sum();
-    let launch = schedule::launch(graph, structure, &loads);
+    let launch = schedule::launch(graph, structure, loads);
     let each = |ids: &[ValueId], n: usize| -> usize {
         ids.iter().map(|&id| instructions(graph, id)).sum::<usize>() * n
     };
@@ -71,8 +73,7 @@ pub(crate) fn cost(
     };
     let instructions = match &structure.template {
         Template::Pointwise => {
-            let n_elements =
-                stores.iter().map(|&id| work_elements(graph, id)).max().unwrap_or(0);
+            let n_elements = stores.iter().map(|&id| work_elements(graph, id)).max().unwrap_or(0);
             let fixed = 4 * n_elements; // index, load, store, branch
             fixed + each(members, n_elements)
         }
@@ -105,8 +106,7 @@ pub(crate) fn cost(
                 _ => 0,
             };
             let keys = n_rows * capacity * (heads * (4 * head_dim + 40) + kv_heads * head_dim);
-            keys + prologue(n_rows * heads * head_dim)
-                + once(&structure.epilogue)
+            keys + prologue(n_rows * heads * head_dim) + once(&structure.epilogue)
         }
         Template::Gather { anchor } => {
             let n_elements = graph[*anchor].ty.elements();
@@ -123,13 +123,19 @@ fn load_bytes(cx: &Context<'_>, members: &[ValueId], id: ValueId) -> usize {
     match &graph[id].ty {
         // A gather reads only the rows that are asked for.
         Type::Weight { format, k, .. } => {
-            let whole = cx.member_users(id).iter().any(|user| {
-                members.contains(user) && graph[*user].op == Op::Linear
-            });
-            let rows = members.iter().filter(|&&m| graph[m].op == Op::Embed).map(|&m| {
-                graph[graph[m].inputs[0]].ty.elements()
-            });
-            if whole { graph[id].ty.bytes() } else { rows.sum::<usize>() * format.packed_bytes(1, k.size) }
+            let whole = cx
+                .member_users(id)
+                .iter()
+                .any(|user| members.binary_search(user).is_ok() && graph[*user].op == Op::Linear);
+            let rows = members
+                .iter()
+                .filter(|&&m| graph[m].op == Op::Embed)
+                .map(|&m| graph[graph[m].inputs[0]].ty.elements());
+            if whole {
+                graph[id].ty.bytes()
+            } else {
+                rows.sum::<usize>() * format.packed_bytes(1, k.size)
+            }
         }
         // One sequence a row.
         Type::Cache { dtype, kv_heads, head_dim, capacity, .. } => {
@@ -194,4 +200,3 @@ pub(crate) fn expression_size(cx: &Context<'_>, members: &[ValueId]) -> (usize, 
         .sum();
     (loads.len() + numbers + ops, loads.len())
 }
-

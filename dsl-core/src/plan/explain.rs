@@ -61,7 +61,8 @@ impl Plan {
         );
         let mut list = |what: &str, ids: &[ValueId]| {
             for &id in ids {
-                let _ = writeln!(out, "    {what:<9}{}{}", self.graph().line(id), self.place_text(id));
+                let _ =
+                    writeln!(out, "    {what:<9}{}{}", self.graph().line(id), self.place_text(id));
             }
         };
         let anchors = anchors(kernel);

@@ -7,6 +7,7 @@
 
 mod budget;
 mod buffers;
+mod context;
 mod cost;
 mod decision;
 mod digest;

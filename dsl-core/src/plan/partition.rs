@@ -9,10 +9,11 @@
 //! A linear whose outputs are split among several consumers is also tried with all of them at
 //! once: with one of them alone, the others would still need the whole product stored.
 
+use super::context::Context;
 use super::cost::{self, Cost};
 use super::decision::{Decision, Reason, Verdict};
 use super::rules::{RULES, Rule, sibling_linear};
-use super::structure::{Context, Structure, Template, structure};
+use super::structure::{Structure, Template, structure};
 use crate::ir::{Op, ValueId};
 use crate::target::Target;
 use std::collections::BTreeMap;
@@ -49,6 +50,10 @@ struct Search<'a> {
     drafts: Vec<Option<Draft>>,
     /// The kernel of each value.
     kernel_of: Vec<Option<usize>>,
+    /// Kernels that read what each kernel computes, ascending.
+    consumers: Vec<Vec<usize>>,
+    /// Numbers that are greater in a kernel's consumers.
+    position: Vec<usize>,
     /// The rule that joined an edge.
     joined: BTreeMap<(ValueId, ValueId), &'static str>,
     /// Verdicts that still hold, by producer and consumers.
@@ -83,6 +88,8 @@ impl<'a> Search<'a> {
             target,
             drafts: Vec::new(),
             kernel_of: vec![None; cx.graph.values.len()],
+            consumers: Vec::new(),
+            position: Vec::new(),
             joined: BTreeMap::new(),
             known: BTreeMap::new(),
             notes: Vec::new(),
@@ -99,6 +106,9 @@ impl<'a> Search<'a> {
                 }
             }
         }
+        search.consumers =
+            (0..search.drafts.len()).map(|index| search.find_consumers(index)).collect();
+        search.position = search.find_positions();
         search
     }
 
@@ -110,7 +120,7 @@ impl<'a> Search<'a> {
         if n_parameters > MAX_PARAMETERS {
             return Err(Reason::Parameters { n_parameters, limit: MAX_PARAMETERS });
         }
-        let cost = cost::cost(self.cx, &members, &structure, self.target);
+        let cost = cost::cost(self.cx, &members, &structure, (&loads, &stores), self.target);
         Ok(Draft { members, structure, cost })
     }
 
@@ -124,8 +134,7 @@ impl<'a> Search<'a> {
         self.draft(all)
     }
 
-    /// Kernels that read what kernel `index` computes.
-    fn consumers(&self, index: usize) -> Vec<usize> {
+    fn find_consumers(&self, index: usize) -> Vec<usize> {
         let Some(draft) = &self.drafts[index] else { return Vec::new() };
         let users = draft.members.iter().flat_map(|&id| self.cx.member_users(id));
         let mut kernels: Vec<usize> =
@@ -135,22 +144,51 @@ impl<'a> Search<'a> {
         kernels
     }
 
+    fn find_positions(&self) -> Vec<usize> {
+        let mut waiting = vec![0; self.drafts.len()];
+        self.consumers.iter().flatten().for_each(|&consumer| waiting[consumer] += 1);
+        let mut ready: Vec<usize> =
+            (0..self.drafts.len()).filter(|&index| waiting[index] == 0).collect();
+        let mut position = vec![0; self.drafts.len()];
+        let mut next = 0;
+        while let Some(index) = ready.pop() {
+            position[index] = next;
+            next += 1;
+            for &consumer in &self.consumers[index] {
+                waiting[consumer] -= 1;
+                if waiting[consumer] == 0 {
+                    ready.push(consumer);
+                }
+            }
+        }
+        position
+    }
+
     /// Whether another kernel lies on a way from one of the set to one of the set.
     fn leaves_and_returns(&self, set: &[usize]) -> bool {
+        // No way returns from behind the last of them.
+        let last = set.iter().map(|&index| self.position[index]).max().unwrap_or(0);
+        let mut todo: Vec<usize> = Vec::new();
+        for &index in set {
+            let outside = self.consumers[index].iter().filter(|k| !set.contains(k));
+            todo.extend(outside.filter(|&&k| self.position[k] < last));
+        }
+        if todo.is_empty() {
+            return false;
+        }
         let mut seen = vec![false; self.drafts.len()];
-        let outside = |index: usize| {
-            self.consumers(index).into_iter().filter(|k| !set.contains(k)).collect::<Vec<_>>()
-        };
-        let mut todo: Vec<usize> = set.iter().flat_map(|&index| outside(index)).collect();
         while let Some(kernel) = todo.pop() {
             if std::mem::replace(&mut seen[kernel], true) {
                 continue;
             }
-            let consumers = self.consumers(kernel);
-            if consumers.iter().any(|consumer| set.contains(consumer)) {
-                return true;
+            for &consumer in &self.consumers[kernel] {
+                if set.contains(&consumer) {
+                    return true;
+                }
+                if self.position[consumer] < last {
+                    todo.push(consumer);
+                }
             }
-            todo.extend(consumers);
         }
         false
     }
@@ -211,8 +249,9 @@ impl<'a> Search<'a> {
 
     /// The producer with each of its consumers; a linear also with all of them.
     fn sets(&self, producer: usize) -> Vec<Set> {
-        let consumers = self.consumers(producer);
-        let mut sets: Vec<Set> = consumers.iter().map(|&consumer| vec![producer, consumer]).collect();
+        let consumers = &self.consumers[producer];
+        let mut sets: Vec<Set> =
+            consumers.iter().map(|&consumer| vec![producer, consumer]).collect();
         let template = self.drafts[producer].as_ref().map(|draft| &draft.structure.template);
         if consumers.len() > 1 && matches!(template, Some(Template::Linear(_))) {
             sets.push([&[producer], &consumers[..]].concat());
@@ -251,8 +290,8 @@ impl<'a> Search<'a> {
     /// Puts `draft` in the place of the kernels of a set.
     fn replace(&mut self, set: &[usize], draft: Draft, rule: &'static str) {
         for &id in &draft.members {
-            for user in self.cx.member_users(id) {
-                let across = draft.members.contains(&user)
+            for &user in self.cx.member_users(id) {
+                let across = draft.members.binary_search(&user).is_ok()
                     && self.kernel_of[id.index()] != self.kernel_of[user.index()];
                 if across {
                     self.joined.insert((id, user), rule);
@@ -266,6 +305,13 @@ impl<'a> Search<'a> {
         }
         set.iter().for_each(|&index| self.drafts[index] = None);
         self.drafts[keep] = Some(draft);
+        for index in 0..self.drafts.len() {
+            let is_near = self.consumers[index].iter().any(|consumer| set.contains(consumer));
+            if is_near || set.contains(&index) {
+                self.consumers[index] = self.find_consumers(index);
+            }
+        }
+        self.position = self.find_positions();
         // A merge changes the ways between other kernels: it can close a cycle, or open one.
         self.known.retain(|other, verdict| {
             let near = other.iter().any(|index| set.contains(index));
@@ -339,7 +385,7 @@ impl<'a> Search<'a> {
     fn launch_order(&self) -> Vec<usize> {
         let mut waiting = vec![0; self.drafts.len()];
         for index in 0..self.drafts.len() {
-            for consumer in self.consumers(index) {
+            for &consumer in &self.consumers[index] {
                 waiting[consumer] += 1;
             }
         }
@@ -353,7 +399,7 @@ impl<'a> Search<'a> {
                 panic!("internal error in pass \"partition\": cycle\n{}", self.cx.graph)
             };
             left.retain(|&index| index != next);
-            for consumer in self.consumers(next) {
+            for &consumer in &self.consumers[next] {
                 waiting[consumer] -= 1;
             }
             order.push(next);

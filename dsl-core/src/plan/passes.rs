@@ -1,8 +1,9 @@
 //! The passes, as data, and the one driver that runs them.
 
+use super::context::Context;
 use super::cost::traffic;
 use super::partition::{self, Draft};
-use super::structure::{Context, Template};
+use super::structure::Template;
 use super::{Decision, Kernel, Options, Place, Plan, buffers, cost, schedule};
 use crate::ir::{Graph, VerifyError};
 use crate::target::{REFERENCE, family_shared_bytes};

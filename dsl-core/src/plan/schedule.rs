@@ -67,8 +67,7 @@ pub(crate) fn launch(graph: &Graph, structure: &Structure, values: &[ValueId]) -
     match &structure.template {
         Template::Pointwise => {
             let last = structure.epilogue.last();
-            let n_elements =
-                last.map_or(0, |&id| super::structure::work_elements(graph, id));
+            let n_elements = last.map_or(0, |&id| super::structure::work_elements(graph, id));
             Launch { n_blocks: n_elements.div_ceil(THREADS).max(1), ..base }
         }
         Template::Rows(rows) => Launch { n_blocks: rows.n_rows.max(1), ..base },
@@ -81,8 +80,8 @@ pub(crate) fn launch(graph: &Graph, structure: &Structure, values: &[ValueId]) -
             let per_kv = heads / kv_heads.max(1);
             let heads_per_block =
                 (1..=per_kv.min(ATTEND_HEADS)).rev().find(|n| per_kv % n == 0).unwrap_or(1);
-            let floats = heads_per_block * head_dim
-                + ATTEND_WARPS * heads_per_block * (head_dim + 2);
+            let floats =
+                heads_per_block * head_dim + ATTEND_WARPS * heads_per_block * (head_dim + 2);
             Launch {
                 n_blocks: (n_rows * heads / heads_per_block).max(1),
                 n_threads: ATTEND_WARPS * 32,

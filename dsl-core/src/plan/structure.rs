@@ -10,6 +10,7 @@
 //!   that holds them. RoPE needs its partner there too, so outputs are computed in pairs.
 //! - Views are no members: they are computed, as index arithmetic, wherever they are read.
 
+use super::context::Context;
 use super::decision::Reason;
 use crate::ir::{Graph, Op, Pairing, Type, ValueId, dim};
 
@@ -123,83 +124,6 @@ impl Template {
     }
 }
 
-/// A graph with what every question about it needs.
-pub(crate) struct Context<'a> {
-    pub graph: &'a Graph,
-    /// Users of each value, once for each operand place.
-    pub users: Vec<Vec<ValueId>>,
-    /// Whether a result or a cache depends on the value.
-    pub live: Vec<bool>,
-    /// Shared memory of a block on every target.
-    pub shared_bytes: usize,
-}
-
-impl<'a> Context<'a> {
-    /// A context that knows nothing of the graph yet.
-    pub fn empty(graph: &'a Graph, shared_bytes: usize) -> Context<'a> {
-        Context { graph, users: Vec::new(), live: Vec::new(), shared_bytes }
-    }
-
-    pub fn new(graph: &'a Graph, shared_bytes: usize) -> Context<'a> {
-        let mut live = vec![false; graph.values.len()];
-        for id in graph.ids().rev() {
-            let needed = live[id.index()] || graph.outputs.contains(&id);
-            live[id.index()] = needed || graph[id].op == Op::Append;
-            if live[id.index()] {
-                graph[id].inputs.iter().for_each(|input| live[input.index()] = true);
-            }
-        }
-        Context { graph, users: graph.users(), live, shared_bytes }
-    }
-
-    /// Whether the value is computed by some kernel: not an argument, number or view. A view
-    /// that is a result is copied, so it counts.
-    pub fn is_member(&self, id: ValueId) -> bool {
-        match self.graph[id].op {
-            Op::Arg | Op::Const(_) => false,
-            _ => self.live[id.index()] && !self.is_free_view(id),
-        }
-    }
-
-    /// Whether the value is a view that is computed wherever it is read.
-    pub fn is_free_view(&self, id: ValueId) -> bool {
-        self.graph[id].op.is_view() && !self.graph.outputs.contains(&id)
-    }
-
-    /// The value that is stored or computed when `id` is read: `id` without its free views.
-    pub fn source(&self, id: ValueId) -> ValueId {
-        let mut id = id;
-        while self.is_free_view(id) {
-            id = self.graph[id].inputs[0];
-        }
-        id
-    }
-
-    /// The members that read the value, free views looked through, each once.
-    pub fn member_users(&self, id: ValueId) -> Vec<ValueId> {
-        let mut found = Vec::new();
-        let mut todo = vec![id];
-        while let Some(value) = todo.pop() {
-            for &user in &self.users[value.index()] {
-                if self.is_free_view(user) {
-                    todo.push(user);
-                } else if self.is_member(user) && !found.contains(&user) {
-                    found.push(user);
-                }
-            }
-        }
-        found.sort_unstable();
-        found
-    }
-
-    /// Whether the value is needed by something other than `members`.
-    pub fn escapes(&self, id: ValueId, members: &[ValueId]) -> bool {
-        self.graph.outputs.contains(&id)
-            || self.graph[id].op == Op::Append
-            || self.member_users(id).iter().any(|user| !members.contains(user))
-    }
-}
-
 /// How a member relates to the template.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
@@ -251,7 +175,7 @@ fn dependency(cx: &Context<'_>, anchors: &[ValueId]) -> Reason {
     let mut anchors = anchors.to_vec();
     anchors.sort_unstable();
     let (first, last) = (anchors[0], anchors[anchors.len() - 1]);
-    if depends(cx, last, &[first]) {
+    if cx.depends(last, &[first]) {
         let operand = cx.graph[last].inputs[0];
         let width = cx.graph[operand].ty.shape().last().map_or(1, |dim| dim.size);
         return Reason::GridDependency { n_elements: width };
@@ -260,33 +184,15 @@ fn dependency(cx: &Context<'_>, anchors: &[ValueId]) -> Reason {
     Reason::TwoTemplates { producer, consumer }
 }
 
-/// Whether `id` is computed from one of `from`.
-fn depends(cx: &Context<'_>, id: ValueId, from: &[ValueId]) -> bool {
-    let Some(&first) = from.iter().min() else { return false };
-    let mut seen = vec![false; id.index() + 1];
-    let mut todo = vec![id];
-    while let Some(value) = todo.pop() {
-        for &input in &cx.graph[value].inputs {
-            if from.contains(&input) {
-                return true;
-            }
-            if input > first && !std::mem::replace(&mut seen[input.index()], true) {
-                todo.push(input);
-            }
-        }
-    }
-    false
-}
-
 fn sides(cx: &Context<'_>, members: &[ValueId], anchors: &[ValueId]) -> Vec<Side> {
     members
         .iter()
         .map(|&id| {
             if anchors.contains(&id) {
                 Side::Anchor
-            } else if depends(cx, id, anchors) {
+            } else if cx.depends(id, anchors) {
                 Side::After
-            } else if anchors.iter().any(|&anchor| depends(cx, anchor, &[id])) {
+            } else if anchors.iter().any(|&anchor| cx.depends(anchor, &[id])) {
                 Side::Before
             } else {
                 Side::Beside
@@ -351,13 +257,13 @@ fn check_rows(
         }
     }
     for &id in members {
-        let after = row_ops.contains(&id) || depends(cx, id, row_ops);
+        let after = row_ops.contains(&id) || cx.depends(id, row_ops);
         if !after {
             continue;
         }
         for &input in &graph[id].inputs {
             let source = cx.source(input);
-            let from_row = row_ops.contains(&source) || depends(cx, source, row_ops);
+            let from_row = row_ops.contains(&source) || cx.depends(source, row_ops);
             if from_row && source != input && members.contains(&source) {
                 return Err(Reason::View);
             }
@@ -390,7 +296,7 @@ fn row_kernel(
         return Err(Reason::Rows);
     };
     for &id in members {
-        let after = row_ops.contains(&id) || depends(cx, id, row_ops);
+        let after = row_ops.contains(&id) || cx.depends(id, row_ops);
         // What is stored is written along the rows.
         if cx.escapes(id, members) && !after {
             let shape = cx.graph[id].ty.shape();
@@ -401,7 +307,7 @@ fn row_kernel(
         }
     }
     let (prologue, epilogue) = members.iter().partition(|&&id| {
-        !row_ops.contains(&id) && row_ops.iter().any(|&row_op| depends(cx, row_op, &[id]))
+        !row_ops.contains(&id) && row_ops.iter().any(|&row_op| cx.depends(row_op, &[id]))
     });
     let template = Template::Rows(Rows { n_rows, width, row_ops: row_ops.to_vec() });
     Ok(Structure { template, prologue, epilogue })
@@ -425,11 +331,7 @@ fn check_prologue(
 }
 
 /// What runs beside a template: computed inline where it is used, never stored.
-fn check_beside(
-    cx: &Context<'_>,
-    beside: &[ValueId],
-    members: &[ValueId],
-) -> Result<(), Reason> {
+fn check_beside(cx: &Context<'_>, beside: &[ValueId], members: &[ValueId]) -> Result<(), Reason> {
     for &id in beside {
         if cx.graph[id].op.is_row() {
             return Err(Reason::Rows);
@@ -462,7 +364,7 @@ fn linear_kernel(
     let row_ops: Vec<ValueId> = rows.to_vec();
     if let Some(frame) = check_rows(cx, &prologue, &row_ops)? {
         let source = cx.source(x);
-        if source != x && (row_ops.contains(&source) || depends(cx, source, &row_ops)) {
+        if source != x && (row_ops.contains(&source) || cx.depends(source, &row_ops)) {
             return Err(Reason::View);
         }
         if frame != (n_rows, k) {
@@ -528,7 +430,7 @@ fn groups(
     let mut frames: Vec<Option<Frame>> = vec![None; graph.values.len()];
     let first = linears.iter().map(|id| id.index()).min().unwrap_or(0);
     for id in graph.ids().skip(first) {
-        let inside = members.contains(&id) || cx.is_free_view(id);
+        let inside = members.binary_search(&id).is_ok() || cx.is_free_view(id);
         if inside {
             frames[id.index()] = frame(cx, members, linears, &frames, id, n_rows)?;
         }
@@ -539,8 +441,12 @@ fn groups(
         if !cx.escapes(id, members) {
             continue;
         }
-        let mut group =
-            Group { len: frame.len, order: frame.order, segments: frame.segments, stores: vec![id] };
+        let mut group = Group {
+            len: frame.len,
+            order: frame.order,
+            segments: frame.segments,
+            stores: vec![id],
+        };
         // Values that share a segment are computed together.
         let shares = |other: &Group| other.segments.iter().any(|s| group.segments.contains(s));
         let (joined, rest): (Vec<Group>, Vec<Group>) =
@@ -571,9 +477,8 @@ fn groups(
         groups.iter().flat_map(|g| g.segments.iter().map(|&s| (s, g.len))).collect();
     for (i, (a, a_len)) in parts.iter().enumerate() {
         for (b, b_len) in &parts[i + 1..] {
-            let apart = a.linear != b.linear
-                || a.start + a_len <= b.start
-                || b.start + b_len <= a.start;
+            let apart =
+                a.linear != b.linear || a.start + a_len <= b.start || b.start + b_len <= a.start;
             if !apart {
                 return Err(Reason::Segments);
             }
@@ -678,7 +583,7 @@ fn element_kernel(
     let prologue = pick(members, &sides, Side::Before);
     let epilogue = pick(members, &sides, Side::After);
     if let Some(&row) = rows.first() {
-        if depends(cx, row, &[anchor]) {
+        if cx.depends(row, &[anchor]) {
             let n_elements = row_frame(&graph[graph[row].inputs[0]].ty).1;
             return Err(Reason::GridDependency { n_elements });
         }

@@ -5,7 +5,7 @@
 //! - What a kernel loads is an argument, or stored by an earlier kernel.
 //! - Values that are needed at the same time do not share bytes of scratch memory.
 
-use super::structure::Context;
+use super::context::Context;
 use super::{Place, Plan};
 use crate::ir::{Op, ValueId};
 

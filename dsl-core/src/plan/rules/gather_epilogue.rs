@@ -8,7 +8,11 @@ pub static RULE: Rule = Rule {
     name: "gather_epilogue",
     doc: "Pointwise work on the rows of a table is done as they are gathered.",
     matches: |producer, consumer| {
-        matches!((producer, consumer), (Template::Gather { .. }, Template::Pointwise) | (Template::Pointwise, Template::Gather { .. }))
+        matches!(
+            (producer, consumer),
+            (Template::Gather { .. }, Template::Pointwise)
+                | (Template::Pointwise, Template::Gather { .. })
+        )
     },
     gain_ns: time_saved_ns,
 };

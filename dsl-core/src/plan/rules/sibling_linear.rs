@@ -8,8 +8,7 @@ pub const NAME: &str = "sibling_linear";
 
 /// Pairs of linears that read the same operand: each with the first of them.
 pub fn pairs(graph: &Graph) -> Vec<(ValueId, ValueId)> {
-    let linears: Vec<ValueId> =
-        graph.ids().filter(|&id| graph[id].op == Op::Linear).collect();
+    let linears: Vec<ValueId> = graph.ids().filter(|&id| graph[id].op == Op::Linear).collect();
     linears
         .iter()
         .filter_map(|&b| {

@@ -1,0 +1,46 @@
+//! A launch passes a bounded number of parameters, so a chain that reads very many arguments
+//! becomes several kernels.
+
+use fuseline_core::dtype::DType;
+use fuseline_core::ir::{Dim, Graph, Op, Pointwise, Role, Type, ValueId};
+use fuseline_core::plan::{Options, Reason, Verdict, compile};
+
+/// 4 KiB of pointers, less what a kernel knows about its rows.
+const MAX_POINTERS: usize = 500;
+
+#[test]
+fn a_sum_of_600_arguments_is_several_kernels() {
+    const N_ARGS: usize = 600;
+    let mut graph = Graph::new("sum");
+    let ty = Type::tensor(DType::F32, vec![Dim::literal(1), Dim::named(33, "D")]);
+    let args: Vec<ValueId> =
+        (0..N_ARGS).map(|index| graph.arg(&format!("x{index}"), Role::Input, ty.clone())).collect();
+    let add = Op::Pointwise(Pointwise::Add);
+    let mut sum = args[0];
+    for &arg in &args[1..] {
+        sum = graph.push(add.clone(), vec![sum, arg]).unwrap();
+    }
+    graph.outputs.push(sum);
+    let plan = compile(&graph, &Options::default()).unwrap();
+
+    for kernel in plan.kernels() {
+        let n_pointers = kernel.loads.len() + kernel.stores.len();
+        assert!(n_pointers <= MAX_POINTERS, "{} passes {n_pointers} pointers", kernel.name);
+    }
+    // A greedy partition leaves no two neighbours that one launch could pass.
+    let n_launches = plan.n_launches();
+    assert!((2..=N_ARGS * 3 / MAX_POINTERS + 4).contains(&n_launches), "{n_launches} launches");
+    let apart: Vec<&Reason> = plan
+        .decisions()
+        .iter()
+        .filter_map(|decision| match &decision.verdict {
+            Verdict::Apart(reason) => Some(reason),
+            Verdict::Fused { .. } | Verdict::View => None,
+        })
+        .collect();
+    assert_eq!(apart.len(), n_launches - 1);
+    for reason in apart {
+        assert!(matches!(reason, Reason::Parameters { .. }), "{reason}");
+        assert!(reason.to_string().starts_with("parameters: "), "{reason}");
+    }
+}
