@@ -10,19 +10,17 @@ use fuseline_core::random::{GraphOptions, random_args, random_graph};
 
 const LAYER: &str = include_str!("../../dsl-core/tests/ir/plan/smollm2_layer.ir");
 
+/// A layer of SmolLM2-135M with small caches, for up to 5 rows.
 fn layer() -> Graph {
-    Graph::parse(LAYER).unwrap().with_rows(5)
+    let text = LAYER.replace("T:2048", "T:160").replace("cache f32[B<=16", "cache f32[B<=5");
+    Graph::parse(&text).unwrap().with_rows(5)
 }
 
 /// What differs between the CPU and the oracle in one call, caches included.
-fn difference(
-    loaded: &Loaded,
-    rows: usize,
-    args: &[Datum],
-    tolerance: f64,
-) -> Result<(), String> {
+fn difference(loaded: &Loaded, rows: usize, args: &[Datum], tolerance: f64) -> Result<(), String> {
     let (mut found_args, mut expected_args) = (args.to_vec(), args.to_vec());
-    let expected = oracle::run(&loaded.graph, rows, &mut expected_args).map_err(|e| e.to_string())?;
+    let expected =
+        oracle::run(&loaded.graph, rows, &mut expected_args).map_err(|e| e.to_string())?;
     let found = loaded.run(rows, &mut found_args).map_err(|e| e.to_string())?;
     let compare = |what: String, expected: &[f64], found: &[f64]| {
         let error = relative_error(expected, found);
@@ -46,7 +44,8 @@ fn difference(
 
 fn rows_of(graph: &Graph) -> Vec<usize> {
     let Some(batch) = &graph.batch else { return vec![1] };
-    let mut rows: Vec<usize> = [0, 1, 3, batch.max].into_iter().filter(|&r| r <= batch.max).collect();
+    let mut rows: Vec<usize> =
+        [0, 1, 3, batch.max].into_iter().filter(|&r| r <= batch.max).collect();
     rows.dedup();
     rows
 }

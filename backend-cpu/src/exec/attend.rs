@@ -99,7 +99,7 @@ impl AttendStep {
         let [k, v] = [0, 1].map(|i| frame.memory.bytes(self.cache + i));
         let result = match self.dtype {
             DType::F32 => {
-                let [k, v] = [k, v].map(|bytes| whole::<f32>(bytes));
+                let [k, v] = [k, v].map(whole::<f32>);
                 self.attend(frame, k, v, &mut values);
                 Ok(())
             }

@@ -83,7 +83,9 @@ impl Signature {
             Type::Tensor { dtype, shape } if shape.is_empty() && dtype.is_float() => {
                 Kind::Scalar(*dtype)
             }
-            Type::Tensor { dtype, shape } => Kind::Tensor { count: Count::of(shape), dtype: *dtype },
+            Type::Tensor { dtype, shape } => {
+                Kind::Tensor { count: Count::of(shape), dtype: *dtype }
+            }
             Type::Weight { format, n, k } => {
                 let n_groups = n.size * format.n_groups(k.size);
                 let plane = |dtype: Option<DType>| n_groups * dtype.map_or(0, DType::bytes);
@@ -148,7 +150,8 @@ impl Signature {
         for (param, binding) in self.args.iter().zip(call.args) {
             bound.add_arg(param, binding)?;
         }
-        for (index, (output, (count, dtype))) in call.outputs.iter().zip(&self.outputs).enumerate() {
+        for (index, (output, (count, dtype))) in call.outputs.iter().zip(&self.outputs).enumerate()
+        {
             let bytes = count.at(call.rows) * dtype.bytes();
             bound.add(output, bytes, true, What::Output(index))?;
         }
@@ -351,7 +354,8 @@ impl<'a> Memory<'a> {
             match *check {
                 Check::Places { index, rows: count, sequences, capacity } => {
                     let n = count.at(rows);
-                    let integers = |handle| super::frame::integers(self.bytes(handle)).iter().take(n);
+                    let integers =
+                        |handle| super::frame::integers(self.bytes(handle)).iter().take(n);
                     let within = |name: &str, found: i32, limit: usize, row: usize| {
                         if usize::try_from(found).is_ok_and(|found| found < limit) {
                             return Ok(());

@@ -46,11 +46,8 @@ impl PointwiseStep {
             .collect();
         let single = |dim: &Dim| dim.size == 1 && !dim.batch;
         let advances = axes.iter().rev().find(|(dim, _)| !single(dim)).map_or([false; 3], |a| a.1);
-        let n_inner = axes
-            .iter()
-            .rev()
-            .take_while(|(dim, has)| single(dim) || *has == advances)
-            .count();
+        let n_inner =
+            axes.iter().rev().take_while(|(dim, has)| single(dim) || *has == advances).count();
         let outer = axes[..axes.len() - n_inner].to_vec();
         let inner = shape[axes.len() - n_inner..].to_vec();
         let inputs = graph[id].inputs.iter().map(|&input| cx.operand(input)).collect();
@@ -68,12 +65,15 @@ impl PointwiseStep {
         if len > 0 {
             for (index, out) in values.chunks_exact_mut(len).enumerate() {
                 let at = self.starts(index, len, live);
+                // What stays the same along the loop is spread over a block; an operand that the
+                // operation lacks is anything.
+                let number = |i: usize| operands[i].get(at[i]).copied().unwrap_or(0.0);
+                let spread = [0, 1, 2].map(|i| [number(i); BLOCK]);
                 let lane = |i: usize| {
-                    let elements = operands[i];
-                    match (i < self.inputs.len(), self.advances[i]) {
-                        (false, _) => Lane::Same([0.0; BLOCK]),
-                        (true, true) => Lane::Each(&elements[at[i]..at[i] + len]),
-                        (true, false) => Lane::Same([elements[at[i]]; BLOCK]),
+                    if self.advances[i] {
+                        Lane { elements: &operands[i][at[i]..at[i] + len], advances: true }
+                    } else {
+                        Lane { elements: &spread[i], advances: false }
                     }
                 };
                 vector::run(Elements { op: self.op, x: [lane(0), lane(1), lane(2)], out });
@@ -101,20 +101,16 @@ impl PointwiseStep {
 }
 
 /// One operand of an inner loop.
-enum Lane<'a> {
-    /// An element for each of the result.
-    Each(&'a [f32]),
-    /// One number for all of them.
-    Same([f32; BLOCK]),
+struct Lane<'a> {
+    /// An element for each of the result, or a block of equal ones.
+    elements: &'a [f32],
+    advances: bool,
 }
 
 impl Lane<'_> {
     #[inline(always)]
     fn block(&self, at: usize, len: usize) -> &[f32] {
-        match self {
-            Lane::Each(elements) => &elements[at..at + len],
-            Lane::Same(number) => &number[..len],
-        }
+        &self.elements[if self.advances { at } else { 0 }..][..len]
     }
 }
 

@@ -86,11 +86,12 @@ impl Program {
             .iter()
             .map(|kernel| builder.kernel(kernel))
             .collect::<Option<_>>()
-            .ok_or_else(|| device_error("the plan has an operand that it should not".to_string()))?;
+            .ok_or_else(|| {
+                device_error("the plan has an operand that it should not".to_string())
+            })?;
         let checks = builder.checks();
         let parallel = kernels.iter().flat_map(|kernel| &kernel.steps);
-        let parallel =
-            parallel.into_iter().any(|s| matches!(s, Step::Linear(_) | Step::Attend(_)));
+        let parallel = parallel.into_iter().any(|s| matches!(s, Step::Linear(_) | Step::Attend(_)));
         let Builder { numbers, n_slots, .. } = builder;
         Ok(Program { signature, checks, kernels, numbers, n_slots, parallel })
     }

@@ -1,7 +1,9 @@
 //! Runs graphs on the CPU back end with arguments as the oracle takes them. Memory that a run
 //! should write is filled with NaNs before, and what lies behind it must be untouched after.
 
-use fuseline_core::backend::{Backend, BackendError, Binding, BufferRef, Call, Executable, Program};
+use fuseline_core::backend::{
+    Backend, BackendError, Binding, BufferRef, Call, Executable, Program,
+};
 use fuseline_core::dtype::DType;
 use fuseline_core::ir::{Dim, Graph, Type};
 use fuseline_core::oracle::Datum;
@@ -153,7 +155,8 @@ impl Loaded {
         for ((arg, datum), found) in graph.args.iter().zip(args).zip(&uploaded) {
             if let (Datum::Cache { keys, values }, Arg::Cache(found)) = (datum, found) {
                 let ty = &graph[arg.value].ty;
-                let side = |buffer| decode(ty.dtype(), &read_guarded(buffer, ty.bytes() / 2, "cache"));
+                let side =
+                    |buffer| decode(ty.dtype(), &read_guarded(buffer, ty.bytes() / 2, "cache"));
                 (*keys, *values) = (side(&found[0]), side(&found[1]));
             }
         }
