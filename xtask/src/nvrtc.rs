@@ -4,10 +4,10 @@
 use crate::error::Error;
 use crate::run;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The oldest driver that runs what this version writes is the one that the project supports.
+/// Pinned: a newer NVRTC writes what older drivers of the same major version refuse.
 const VERSION: &str = "13.0.88";
 
 /// The library, in the package.
@@ -29,8 +29,8 @@ pub fn folder() -> Result<PathBuf, Error> {
 }
 
 /// Installs beside the place and renames, so that a broken download never looks complete.
-fn install(home: &PathBuf) -> Result<(), Error> {
-    let beside = home.with_extension(format!("part-{}", std::process::id()));
+fn install(home: &Path) -> Result<(), Error> {
+    let beside = home.with_file_name(format!("nvrtc-{VERSION}.part-{}", std::process::id()));
     eprintln!("installing NVRTC {VERSION} into {} (about 60 MB, once)", home.display());
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--no-deps", "--disable-pip-version-check", "--target"])

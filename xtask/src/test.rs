@@ -26,7 +26,8 @@ pub fn run(args: &[&str]) -> Result<(), Error> {
         eprintln!("no host compiler `{compiler}`: device functions are not compared with Rust's");
     }
     for what in [["--workspace", "--all-targets"], ["--workspace", "--doc"]] {
-        let mut tests = run::cargo(&["test"]);
+        // Tests run a real model and an exact reference: without optimization they take an hour.
+        let mut tests = run::cargo(&["test", "--release"]);
         tests.args(what).args(args).envs(env.iter().map(|(name, value)| (name, value)));
         run::run(&mut tests, "")?;
     }

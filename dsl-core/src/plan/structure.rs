@@ -534,7 +534,7 @@ fn frame(
         }
         Op::Rope { pairing, rotary, .. } => {
             let head_dim = value.ty.shape().last().map_or(1, |dim| dim.size);
-            if head_dim % 2 != 0 || frame.len % head_dim != 0 {
+            if !head_dim.is_multiple_of(2) || !frame.len.is_multiple_of(head_dim) {
                 return Err(Reason::Segments);
             }
             let order = match pairing {
