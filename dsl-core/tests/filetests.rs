@@ -29,7 +29,8 @@ fn every_ir_file() {
             continue;
         }
         if bless {
-            let lines: Vec<String> = found.lines().map(|l| format!(";= {l}").trim_end().to_string()).collect();
+            let lines: Vec<String> =
+                found.lines().map(|l| format!(";= {l}").trim_end().to_string()).collect();
             fs::write(&path, format!("{source}{}\n", lines.join("\n"))).unwrap();
         } else {
             failures.push(format!("{}\n{}", path.display(), difference(&expected, &found)));

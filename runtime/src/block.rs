@@ -143,7 +143,7 @@ impl Block {
     /// Rows of the batch dim that a call with these arguments has; 1 if there is no batch dim.
     ///
     /// # Errors
-    /// If two arguments have different numbers of rows.
+    /// If two arguments have different numbers of rows, or the block takes no such number.
     pub fn rows(&self, given: &[ArgRef<'_>]) -> Result<usize> {
         let mut rows: Option<usize> = None;
         for (arg, value) in self.loaded.graph.args.iter().zip(given) {
@@ -160,10 +160,25 @@ impl Block {
                     let name = arg.name.to_string();
                     return Err(Error::Rows { name, expected: expected.to_string(), found });
                 }
-                _ => rows = Some(found),
+                Some(_) => {}
+                None => {
+                    self.check_range(arg, found)?;
+                    rows = Some(found);
+                }
             }
         }
         Ok(rows.unwrap_or(1))
+    }
+
+    /// Whether a batch of that many rows is one that the block was declared for; none always is.
+    fn check_range(&self, arg: &Arg, found: usize) -> Result<()> {
+        match &self.loaded.graph.batch {
+            Some(batch) if found > 0 && !(batch.min..=batch.max).contains(&found) => {
+                let expected = format!("{} to {}", batch.min, batch.max);
+                Err(Error::Rows { name: arg.name.to_string(), expected, found })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Runs the block. Everything is checked before anything is written.
@@ -177,6 +192,8 @@ impl Block {
         results: &mut [OutputRef<'_>],
     ) -> Result<()> {
         let graph = &self.loaded.graph;
+        self.check_count("arguments", graph.args.len(), given.len())?;
+        self.check_count("results", graph.outputs.len(), results.len())?;
         let rows = self.rows(given)?;
         for (arg, value) in graph.args.iter().zip(given) {
             self.check_argument(arg, value)?;
@@ -184,6 +201,7 @@ impl Block {
         self.check_places(given)?;
         self.check_results(given, results, rows)?;
         if graph.batch.is_some() && rows == 0 {
+            self.set_rows(results, rows);
             return Ok(());
         }
         let variant = self.loaded.variants.iter().find(|variant| variant.rows >= rows);
@@ -198,7 +216,23 @@ impl Block {
         let args: Vec<Binding<'_>> = given.iter().map(binding).collect();
         let outputs: Vec<&BufferRef> = results.iter().map(|result| result.buffer).collect();
         let call = Call { rows, args: &args, outputs: &outputs, scratch: &arena.buffer };
-        Ok(variant.executable.run(&call)?)
+        variant.executable.run(&call)?;
+        self.set_rows(results, rows);
+        Ok(())
+    }
+
+    /// Says how many rows results have now: only once a call succeeded.
+    fn set_rows(&self, results: &mut [OutputRef<'_>], rows: usize) {
+        for (result, &output) in results.iter_mut().zip(&self.loaded.graph.outputs) {
+            *result.rows = own_rows(&self.loaded.graph[output].ty, rows);
+        }
+    }
+
+    fn check_count(&self, what: &'static str, expected: usize, found: usize) -> Result<()> {
+        if expected == found {
+            return Ok(());
+        }
+        Err(Error::Count { block: self.loaded.graph.name.clone(), what, expected, found })
     }
 
     fn has_batch(&self, arg: &Arg) -> bool {
@@ -297,23 +331,18 @@ impl Block {
     fn check_results(
         &self,
         given: &[ArgRef<'_>],
-        results: &mut [OutputRef<'_>],
+        results: &[OutputRef<'_>],
         rows: usize,
     ) -> Result<()> {
         let graph = &self.loaded.graph;
-        for (index, (result, &output)) in results.iter_mut().zip(&graph.outputs).enumerate() {
+        for (index, (result, &output)) in results.iter().zip(&graph.outputs).enumerate() {
             let name = format!("result {index}");
             if !result.device.is(&self.device) {
                 return Err(Error::Device { name, device: self.device.name() });
             }
             let ty = &graph[output].ty;
             let row_elements: usize = ty.shape().iter().skip(1).map(|dim| dim.size).product();
-            let batched = ty.shape().first().is_some_and(|dim| dim.batch);
-            let own_rows = match (batched, ty.shape().first()) {
-                (true, _) => rows,
-                (false, Some(first)) => first.size,
-                (false, None) => 1,
-            };
+            let own_rows = own_rows(ty, rows);
             let needed = own_rows * row_elements * ty.dtype().bytes();
             if result.dtype != ty.dtype() || result.buffer.bytes() < needed {
                 return Err(Error::Kind {
@@ -337,9 +366,23 @@ impl Block {
                     return Err(Error::Alias { result: index, name: arg.name.to_string() });
                 }
             }
-            *result.rows = own_rows;
+            let same = |other: &&OutputRef<'_>| {
+                result.buffer.bytes() > 0 && Arc::ptr_eq(other.buffer, result.buffer)
+            };
+            if let Some(first) = results[..index].iter().position(|other| same(&other)) {
+                return Err(Error::Alias { result: index, name: format!("result {first}") });
+            }
         }
         Ok(())
+    }
+}
+
+/// Rows of a result in a call of `rows` rows.
+fn own_rows(ty: &Type, rows: usize) -> usize {
+    match ty.shape().first() {
+        Some(first) if first.batch => rows,
+        Some(first) => first.size,
+        None => 1,
     }
 }
 

@@ -4,9 +4,13 @@ use crate::args::{ArgRef, Argument};
 use crate::device::Device;
 use crate::element::Element;
 use crate::error::{Error, Result};
+use crate::tensor::checked_elements;
 use fuseline_core::backend::BufferRef;
 use std::marker::PhantomData;
 use std::ops::Range;
+
+/// Zeros go to a device in pieces of this size, so that clearing gigabytes takes none on the host.
+const ZEROS_BYTES: usize = 1 << 20;
 
 /// Keys and values of `B` sequences, `KV` heads of `HD` elements, with room for `T` positions.
 ///
@@ -28,7 +32,8 @@ impl<T: Element, const B: usize, const KV: usize, const HD: usize, const CAPACIT
     /// # Errors
     /// If the device has no memory left.
     pub fn new(device: &Device) -> Result<Self> {
-        let bytes = B * KV * HD * CAPACITY * T::DTYPE.bytes();
+        let elements = checked_elements("cache", &[B, KV, HD, CAPACITY])?;
+        let bytes = elements * T::DTYPE.bytes();
         let keys = device.backend().alloc(bytes)?;
         let values = device.backend().alloc(bytes)?;
         Ok(KvCache { device: device.clone(), keys, values, element: PhantomData })
@@ -37,6 +42,22 @@ impl<T: Element, const B: usize, const KV: usize, const HD: usize, const CAPACIT
     /// Where it lies.
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Makes every key and value zero. Programs need it only to forget: a sequence that begins
+    /// anew at position 0 sees nothing of what was there.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn clear(&mut self) -> Result<()> {
+        for buffer in [&self.keys, &self.values] {
+            let zeros = vec![0; buffer.bytes().min(ZEROS_BYTES)];
+            for at in (0..buffer.bytes()).step_by(ZEROS_BYTES) {
+                let piece = &zeros[..zeros.len().min(buffer.bytes() - at)];
+                self.device.backend().write(buffer, at, piece)?;
+            }
+        }
+        Ok(())
     }
 
     /// Positions of a sequence.
@@ -87,13 +108,7 @@ impl<const B: usize> Index<B> {
     /// # Errors
     /// If there are more than `B` rows, or a number does not fit into 32 bits.
     pub fn new(device: &Device, places: &[(usize, usize)]) -> Result<Self> {
-        if places.len() > B {
-            return Err(Error::Rows {
-                name: "index".to_string(),
-                expected: format!("at most {B}"),
-                found: places.len(),
-            });
-        }
+        Self::check_rows(places.len())?;
         let plane = |what, numbers: &mut dyn Iterator<Item = usize>| -> Result<BufferRef> {
             let fit = |value| i32::try_from(value).map_err(|_| Error::Index { what, value });
             let numbers: Vec<i32> = numbers.map(fit).collect::<Result<_>>()?;
@@ -122,8 +137,17 @@ impl<const B: usize> Index<B> {
     /// # Errors
     /// Like [`Index::new`].
     pub fn prompt(device: &Device, sequence: usize, positions: Range<usize>) -> Result<Self> {
+        // Before the rows are made: a range may be longer than memory.
+        Self::check_rows(positions.len())?;
         let places: Vec<(usize, usize)> = positions.map(|position| (position, sequence)).collect();
         Index::new(device, &places)
+    }
+
+    fn check_rows(found: usize) -> Result<()> {
+        if found <= B {
+            return Ok(());
+        }
+        Err(Error::Rows { name: "index".to_string(), expected: format!("at most {B}"), found })
     }
 
     /// How many rows there are.

@@ -5,7 +5,7 @@ use crate::error::Result;
 use fuseline_core::backend::{Backend, BufferRef};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Where blocks run and tensors lie. A clone is the same device.
 #[derive(Clone)]
@@ -26,9 +26,10 @@ impl Device {
         Ok(Device::cpu())
     }
 
-    /// The CPU.
+    /// The CPU: the same device every time, so that what is made in two places goes together.
     pub fn cpu() -> Device {
-        Device::from_backend(fuseline_cpu::Cpu::new())
+        static CPU: OnceLock<Device> = OnceLock::new();
+        CPU.get_or_init(|| Device::from_backend(fuseline_cpu::Cpu::new())).clone()
     }
 
     /// A device of any back end.

@@ -25,6 +25,56 @@ pub enum Error {
         /// Why.
         error: PackError,
     },
+    /// A weight format whose declaration contradicts itself, or cannot do what was asked.
+    #[error("weight format `{format}`: {message}")]
+    Format {
+        /// Its name.
+        format: String,
+        /// What to change.
+        message: String,
+    },
+    /// A code that has more bits than the format's.
+    #[error("code {index} is {found}, but codes of `{format}` have {bits} bits")]
+    Code {
+        /// The format.
+        format: String,
+        /// Bits of a code.
+        bits: u8,
+        /// Which code.
+        index: usize,
+        /// Its value.
+        found: u32,
+    },
+    /// A number that a format with scales cannot hold.
+    #[error("value {index} is {found}, but `{format}` holds finite numbers only")]
+    NotFinite {
+        /// The format.
+        format: String,
+        /// Which value.
+        index: usize,
+        /// Its value.
+        found: f32,
+    },
+    /// More elements than any device can hold.
+    #[error("a {what} of shape {shape:?} has more elements than any device can hold")]
+    TooLarge {
+        /// Which type.
+        what: &'static str,
+        /// Its dims.
+        shape: Vec<usize>,
+    },
+    /// Another number of arguments or results than the block has.
+    #[error("block `{block}` has {expected} {what}, found {found}")]
+    Count {
+        /// The block.
+        block: String,
+        /// `arguments` or `results`.
+        what: &'static str,
+        /// What it has.
+        expected: usize,
+        /// What was given.
+        found: usize,
+    },
     /// Another shape than the program declares.
     #[error("`{name}` has shape {found:?}, expected {expected:?}")]
     Shape {

@@ -4,7 +4,7 @@ use crate::args::{ArgRef, Argument, Output, OutputRef};
 use crate::device::Device;
 use crate::element::Element;
 use crate::error::{Error, Result};
-use crate::source::{Encoding, TensorSource};
+use crate::source::{Encoding, SourceError, TensorSource};
 use fuseline_core::backend::BufferRef;
 use fuseline_core::dtype::DType;
 use half::{bf16, f16};
@@ -48,9 +48,13 @@ impl<T: Element, const A: usize, const B: usize, const C: usize, const D: usize>
         shape
     }
 
-    /// Elements of one row.
+    /// Elements of one row, of a type that is known not to overflow.
     fn row_elements() -> usize {
         Self::full_shape().iter().skip(1).product()
+    }
+
+    fn check_size() -> Result<()> {
+        checked_elements("tensor", &Self::full_shape()).map(|_| ())
     }
 
     /// The size of the first dim; 1 without dims.
@@ -68,6 +72,7 @@ impl<T: Element, const A: usize, const B: usize, const C: usize, const D: usize>
     /// # Errors
     /// If that are more rows than the type has room for, or the device has no memory left.
     pub fn zeros(device: &Device, rows: usize) -> Result<Self> {
+        Self::check_size()?;
         let most = Self::full_shape().first().copied().unwrap_or(1);
         if rows > most {
             let name = "tensor".to_string();
@@ -83,6 +88,7 @@ impl<T: Element, const A: usize, const B: usize, const C: usize, const D: usize>
     /// # Errors
     /// If the elements are not whole rows, or too many.
     pub fn from_slice(device: &Device, elements: &[T]) -> Result<Self> {
+        Self::check_size()?;
         let width = Self::row_elements();
         let rows = elements.len() / width.max(1);
         if rows * width != elements.len() {
@@ -137,9 +143,32 @@ impl<T: Element, const A: usize, const B: usize, const C: usize, const D: usize>
         };
         let rows = expected.first().copied().unwrap_or(1);
         let tensor = Self::zeros(device, rows)?;
+        // A source of the program's own may hand out other bytes than its shape asks for.
+        let expected = rows * Self::row_elements() * T::DTYPE.bytes();
+        if bytes.len() != expected {
+            return Err(Error::Source(SourceError::TensorSize {
+                tensor: name.to_string(),
+                shape: Self::full_shape(),
+                unit: "bytes",
+                expected: expected as u64,
+                found: bytes.len() as u64,
+            }));
+        }
         device.backend().write(&tensor.buffer, 0, &bytes)?;
         Ok(tensor)
     }
+}
+
+/// The most elements of anything, so that sizes in bytes do not overflow.
+const MAX_ELEMENTS: usize = isize::MAX as usize / 16;
+
+/// The product of a type's dims.
+pub(crate) fn checked_elements(what: &'static str, shape: &[usize]) -> Result<usize> {
+    shape
+        .iter()
+        .try_fold(1usize, |product, &size| product.checked_mul(size))
+        .filter(|&elements| elements <= MAX_ELEMENTS)
+        .ok_or_else(|| Error::TooLarge { what, shape: shape.to_vec() })
 }
 
 fn widen(bytes: &[u8], number: impl Fn([u8; 2]) -> f32) -> Vec<u8> {

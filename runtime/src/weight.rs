@@ -5,19 +5,38 @@ use crate::device::Device;
 use crate::element::Format;
 use crate::error::{Error, Result};
 use crate::source::{Encoding, TensorSource};
+use crate::tensor::checked_elements;
 use fuseline_core::backend::BufferRef;
 use fuseline_core::dtype::DType;
 use fuseline_core::format::{CodeMap, PackError, Packed, WeightFormat};
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// An `[N, K]` weight on a device, packed once for every use; a clone is the same memory.
-#[derive(Clone, Debug)]
 pub struct Weight<F, const N: usize, const K: usize> {
     device: Device,
     planes: [BufferRef; 3],
     format: Arc<WeightFormat>,
     marker: PhantomData<fn() -> F>,
+}
+
+// Derived, these would ask of a program's formats to be `Clone` and `Debug` too.
+impl<F, const N: usize, const K: usize> Clone for Weight<F, N, K> {
+    fn clone(&self) -> Self {
+        Weight {
+            device: self.device.clone(),
+            planes: self.planes.clone(),
+            format: self.format.clone(),
+            marker: PhantomData,
+        }
+    }
+}
+
+impl<F, const N: usize, const K: usize> fmt::Debug for Weight<F, N, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Weight<{}>[{N}, {K}] on {}", self.format.name, self.device.name())
+    }
 }
 
 impl<F: Format, const N: usize, const K: usize> Weight<F, N, K> {
@@ -32,7 +51,7 @@ impl<F: Format, const N: usize, const K: usize> Weight<F, N, K> {
     /// # Errors
     /// If the source has no such tensor, or another shape or encoding.
     pub fn fill(device: &Device, source: &dyn TensorSource, name: &str) -> Result<Self> {
-        let format = F::declaration();
+        let format = Self::checked_format()?;
         let view = source.tensor(name)?;
         if view.shape != [N, K] {
             let name = name.to_string();
@@ -61,9 +80,19 @@ impl<F: Format, const N: usize, const K: usize> Weight<F, N, K> {
     /// Quantises `[N, K]` numbers: each group's scale spans its range, each code is the nearest.
     ///
     /// # Errors
-    /// If there are not `N · K` numbers.
+    /// If there are not `N · K` numbers, or one is not finite and the format has scales.
     pub fn quantize(device: &Device, values: &[f32]) -> Result<Self> {
-        let format = F::declaration();
+        let format = Self::checked_format()?;
+        if format.group.is_some() {
+            if let CodeMap::Float(_) = format.code {
+                let message = "numbers with scales are not quantised; give their planes";
+                return Err(format_error(&format, message.to_string()));
+            }
+            if let Some(index) = values.iter().position(|value| !value.is_finite()) {
+                let (format, found) = (format.name.to_string(), values[index]);
+                return Err(Error::NotFinite { format, index, found });
+            }
+        }
         let packed = format.quantize(values, N, K);
         Self::upload(device, format, pack_result("weight", packed)?)
     }
@@ -72,14 +101,19 @@ impl<F: Format, const N: usize, const K: usize> Weight<F, N, K> {
     /// has them.
     ///
     /// # Errors
-    /// If a plane has another length than shape and format ask for.
+    /// If a plane has another length than shape and format ask for, or a code too many bits.
     pub fn from_planes(
         device: &Device,
         codes: &[u32],
         scales: &[f32],
         offsets: &[f32],
     ) -> Result<Self> {
-        let format = F::declaration();
+        let format = Self::checked_format()?;
+        let too_wide = |&code: &u32| u64::from(code) >> format.bits != 0;
+        if let Some(index) = codes.iter().position(too_wide) {
+            let (name, bits, found) = (format.name.to_string(), format.bits, codes[index]);
+            return Err(Error::Code { format: name, bits, index, found });
+        }
         let packed = format.pack_planes(codes, scales, offsets, N, K);
         Self::upload(device, format, pack_result("weight", packed)?)
     }
@@ -109,6 +143,16 @@ impl<F: Format, const N: usize, const K: usize> Weight<F, N, K> {
             .collect())
     }
 
+    /// The format, once it is known that it can be packed and that sizes do not overflow.
+    fn checked_format() -> Result<WeightFormat> {
+        checked_elements("weight", &[N, K])?;
+        let format = F::declaration();
+        match format.check() {
+            Ok(()) => Ok(format),
+            Err(message) => Err(format_error(&format, message)),
+        }
+    }
+
     fn upload(device: &Device, format: WeightFormat, packed: Packed) -> Result<Self> {
         let planes = [
             device.upload(&packed.codes)?,
@@ -118,6 +162,10 @@ impl<F: Format, const N: usize, const K: usize> Weight<F, N, K> {
         let format = Arc::new(format);
         Ok(Weight { device: device.clone(), planes, format, marker: PhantomData })
     }
+}
+
+fn format_error(format: &WeightFormat, message: String) -> Error {
+    Error::Format { format: format.name.to_string(), message }
 }
 
 fn pack_result(name: &str, packed: std::result::Result<Packed, PackError>) -> Result<Packed> {

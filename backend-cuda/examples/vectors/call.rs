@@ -64,8 +64,7 @@ pub fn entry(
     let mut put = |id: ValueId, value: Value| values.insert(id.index().to_string(), value);
     for kernel in plan.kernels() {
         for &id in kernel.loads.iter().chain(&kernel.stores) {
-            if let (Type::Tensor { dtype, .. }, Some(elements)) =
-                (&graph[id].ty, &all[id.index()])
+            if let (Type::Tensor { dtype, .. }, Some(elements)) = (&graph[id].ty, &all[id.index()])
             {
                 let buffer = store.add(&encode(*dtype, elements))?;
                 let scale = sum_scale(graph, id, rows, &all);

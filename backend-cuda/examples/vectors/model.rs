@@ -39,7 +39,13 @@ pub fn blocks(path: &Path) -> Result<Vec<Block>, Box<dyn Error>> {
     ];
     let head_tensors = [("norm", "output_norm.weight"), ("table", "token_embd.weight")];
     Ok(vec![
-        block("model_layer", &layer, &[(1, &[1]), (4, &[4, 3]), (16, &[16, 13])], &file, &layer_tensors)?,
+        block(
+            "model_layer",
+            &layer,
+            &[(1, &[1]), (4, &[4, 3]), (16, &[16, 13])],
+            &file,
+            &layer_tensors,
+        )?,
         block("model_embed", &Graph::parse(EMBED)?, &[(4, &[4, 3])], &file, &head_tensors)?,
         block("model_head", &head, &[(1, &[1]), (4, &[4, 3])], &file, &head_tensors)?,
     ])
@@ -83,12 +89,7 @@ fn block(
 }
 
 /// An argument out of the file.
-fn weight(
-    graph: &Graph,
-    arg: ValueId,
-    file: &Gguf,
-    tensor: &str,
-) -> Result<Datum, Box<dyn Error>> {
+fn weight(graph: &Graph, arg: ValueId, file: &Gguf, tensor: &str) -> Result<Datum, Box<dyn Error>> {
     let view = file.tensor(tensor)?;
     match (&graph[arg].ty, &view.encoding) {
         (Type::Weight { format, n, k }, Encoding::Gguf { name, .. }) if *name == format.name => {

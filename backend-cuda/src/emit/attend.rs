@@ -29,7 +29,10 @@ pub(crate) fn kernel(cx: &Context<'_>, body: &mut Body, anchor: ValueId) {
     body.line("FL_DYNAMIC_SHARED(shared);");
     body.line(format!("float* q_shared = shared; // [{own}][{head_dim}]"));
     body.line(format!("float* sums = q_shared + {}; // [warp][{own}][{head_dim}]", own * head_dim));
-    body.line(format!("float* maxima = sums + {}; // [warp][{own}]", ATTEND_WARPS * own * head_dim));
+    body.line(format!(
+        "float* maxima = sums + {}; // [warp][{own}]",
+        ATTEND_WARPS * own * head_dim
+    ));
     body.line(format!("float* totals = maxima + {}; // [warp][{own}]", ATTEND_WARPS * own));
     body.line(format!("const {int} row = fl_block() / {chunks};"));
     body.line(format!("const int head0 = fl_block() % {chunks} * {own};"));
@@ -45,8 +48,7 @@ pub(crate) fn kernel(cx: &Context<'_>, body: &mut Body, anchor: ValueId) {
     ));
     body.line(format!("const int head = head0 + i / {head_dim};"));
     body.line(format!("const int d = i % {head_dim};"));
-    let coords =
-        [Index::var("row", n_rows), Index::var("head", heads), Index::var("d", head_dim)];
+    let coords = [Index::var("row", n_rows), Index::var("head", heads), Index::var("d", head_dim)];
     let mut scope = Scope::new(cx, &|_, _| None, &none);
     let query = scope.element(q, &coords);
     scope.line(format!("q_shared[i] = fl_round_{operand}({query});"));

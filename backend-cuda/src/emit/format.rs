@@ -86,8 +86,7 @@ pub fn functions(format: &WeightFormat) -> String {
                 );
                 for i in 0..4 {
                     let word = format!("words{half}.{}", ["x", "y", "z", "w"][i]);
-                    let _ =
-                        writeln!(text, "{indent}w[{}] = {};", 4 * half + i, map(format, &word));
+                    let _ = writeln!(text, "{indent}w[{}] = {};", 4 * half + i, map(format, &word));
                 }
                 if half == 1 {
                     text += "    } else {\n        w[4] = w[5] = w[6] = w[7] = 0.0f;\n    }\n";

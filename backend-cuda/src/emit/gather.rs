@@ -33,9 +33,15 @@ pub(crate) fn kernel(cx: &Context<'_>, body: &mut Body, anchor: ValueId) {
     ));
     if let Some(group) = format.group {
         let at = format!("entry * {} + k0 / {}", format.n_groups(width), group.size);
-        body.line(format!("const float scale = {}({name}_scales, {at});", load_function(group.scale)));
+        body.line(format!(
+            "const float scale = {}({name}_scales, {at});",
+            load_function(group.scale)
+        ));
         if let Some(offset) = group.offset {
-            body.line(format!("const float offset = {}({name}_offsets, {at});", load_function(offset)));
+            body.line(format!(
+                "const float offset = {}({name}_offsets, {at});",
+                load_function(offset)
+            ));
         }
     }
     body.line("FL_UNROLL");

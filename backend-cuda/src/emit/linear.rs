@@ -40,9 +40,7 @@ pub(crate) fn kernel(cx: &Context<'_>, body: &mut Body, linear: &Linear) {
     if linear.staged {
         stage(cx, body, linear, staged + tiles);
     }
-    for (index, (group, blocks)) in
-        linear.groups.iter().zip(&cx.kernel.launch.groups).enumerate()
-    {
+    for (index, (group, blocks)) in linear.groups.iter().zip(&cx.kernel.launch.groups).enumerate() {
         let opening = if index == 0 { "" } else { "} else " };
         let last = blocks.first + blocks.n_blocks;
         if linear.groups.len() > 1 {
@@ -66,7 +64,10 @@ fn stage(cx: &Context<'_>, body: &mut Body, linear: &Linear, results_at: usize) 
     let mut read: BTreeMap<ValueId, Vec<String>> = BTreeMap::new();
     if !linear.row_ops.is_empty() {
         body.line("FL_SHARED float partial[16];");
-        body.line(format!("float* row_results = shared + {results_at}; // [2 a reduction][{}]", linear.n_rows));
+        body.line(format!(
+            "float* row_results = shared + {results_at}; // [2 a reduction][{}]",
+            linear.n_rows
+        ));
         body.open(format!("for ({int} row = 0; row < n_rows; row++) {{"));
         let results = rows::reductions(cx, body, &linear.row_ops, linear.n_rows);
         body.open("if (fl_thread() == 0) {");
@@ -81,9 +82,7 @@ fn stage(cx: &Context<'_>, body: &mut Body, linear: &Linear, results_at: usize) 
         body.close();
         body.line("fl_barrier();");
     }
-    body.open(format!(
-        "for ({int} i = fl_thread(); i < n_rows * {padded}; i += {THREADS}) {{"
-    ));
+    body.open(format!("for ({int} i = fl_thread(); i < n_rows * {padded}; i += {THREADS}) {{"));
     body.line(format!("const {int} row = i / {padded};"));
     body.line(format!("const {int} k = i % {padded};"));
     let mut scope = Scope::new(cx, &|_, _| None, &read);
@@ -257,9 +256,7 @@ fn unstaged(cx: &Context<'_>, body: &mut Body, linear: &Linear, int: &str) {
 /// What is computed from the sums of a tile, and stored.
 fn epilogue(cx: &Context<'_>, body: &mut Body, linear: &Linear, group: &Group, int: &str) {
     let graph = cx.graph();
-    body.open(format!(
-        "for (int i = fl_thread(); i < n_rows * {LINEAR_TILE}; i += {THREADS}) {{"
-    ));
+    body.open(format!("for (int i = fl_thread(); i < n_rows * {LINEAR_TILE}; i += {THREADS}) {{"));
     body.line(format!("const {int} row = i / {LINEAR_TILE};"));
     body.line(format!("const int l = i % {LINEAR_TILE};"));
     body.line(format!("const {int} e = e0 + l;"));

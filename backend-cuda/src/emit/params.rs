@@ -80,9 +80,8 @@ pub(crate) fn declare(cx: &Context<'_>, param: Param) -> String {
         _ => None,
     };
     let writes = |cache: ValueId| {
-        let appends = |id: &&ValueId| {
-            graph[**id].op == Op::Append && graph[**id].inputs[0] == cache
-        };
+        let appends =
+            |id: &&ValueId| graph[**id].op == Op::Append && graph[**id].inputs[0] == cache;
         cx.kernel.stores.iter().any(|id| appends(&id))
     };
     let cached = |cache: ValueId, plane: &str| {

@@ -28,7 +28,11 @@ pub(crate) fn reductions(
         let width = shape.last().map_or(1, |dim| dim.size);
         let name = cx.name(id);
         // One pass over the row: `step` adds the element `x` to `start`.
-        let pass = |body: &mut Body, results: &RowResults, var: &str, start: &str, step: &dyn Fn(&str) -> String| {
+        let pass = |body: &mut Body,
+                    results: &RowResults,
+                    var: &str,
+                    start: &str,
+                    step: &dyn Fn(&str) -> String| {
             body.line(format!("float {var} = {start};"));
             body.open(strided(cx, width));
             let mut scope = Scope::new(cx, &|_, _| None, results);
@@ -52,13 +56,17 @@ pub(crate) fn reductions(
             }
             Op::Reduce(Reduction::Max) => {
                 let var = format!("{name}_max");
-                pass(body, &results, &var, "FL_NEGATIVE_INFINITY", &|x| format!("fl_max({var}, {x})"));
+                pass(body, &results, &var, "FL_NEGATIVE_INFINITY", &|x| {
+                    format!("fl_max({var}, {x})")
+                });
                 body.line(max(&var));
                 vec![var]
             }
             Op::Softmax => {
                 let (top, total) = (format!("{name}_max"), format!("{name}_sum"));
-                pass(body, &results, &top, "FL_NEGATIVE_INFINITY", &|x| format!("fl_max({top}, {x})"));
+                pass(body, &results, &top, "FL_NEGATIVE_INFINITY", &|x| {
+                    format!("fl_max({top}, {x})")
+                });
                 body.line(max(&top));
                 pass(body, &results, &total, "0.0f", &|x| format!("{total} + fl_exp({x} - {top})"));
                 body.line(sum(&total));
@@ -102,7 +110,9 @@ pub(crate) fn reductions(
                 scope.line("}");
                 body.lines(scope.into_lines());
                 body.close();
-                body.line(format!("{index} = fl_block_argmax({best}, {index}, partial, {n_warps});"));
+                body.line(format!(
+                    "{index} = fl_block_argmax({best}, {index}, partial, {n_warps});"
+                ));
                 vec![index]
             }
             _ => continue, // only reductions are row operations

@@ -221,9 +221,11 @@ impl<'a> Scope<'a> {
         let own: Vec<Index> = shape
             .iter()
             .zip(&coords[skipped..])
-            .map(|(dim, coord)| {
-                if dim.size == 1 && !dim.batch { Index::constant(0) } else { coord.clone() }
-            })
+            .map(
+                |(dim, coord)| {
+                    if dim.size == 1 && !dim.batch { Index::constant(0) } else { coord.clone() }
+                },
+            )
             .collect();
         self.element(id, &own)
     }

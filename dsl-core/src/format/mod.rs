@@ -170,7 +170,10 @@ impl WeightFormat {
             CodeMap::Unsigned { .. } | CodeMap::Signed if self.bits > 8 => {
                 return Err(format!("integer codes have 4 or 8 bits, found {}", self.bits));
             }
-            CodeMap::Float(_) | CodeMap::Unsigned { .. } | CodeMap::Signed | CodeMap::Codebook(_) => {}
+            CodeMap::Float(_)
+            | CodeMap::Unsigned { .. }
+            | CodeMap::Signed
+            | CodeMap::Codebook(_) => {}
         }
         if let Some(group) = self.group {
             if group.size == 0 || group.size % 8 != 0 {

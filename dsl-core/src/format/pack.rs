@@ -64,9 +64,8 @@ impl std::error::Error for PackError {}
 impl WeightFormat {
     /// Packs an `[n, k]` weight from the blocks of a GGUF file, row by row.
     pub fn pack_gguf(&self, bytes: &[u8], n: usize, k: usize) -> Result<Packed, PackError> {
-        let block = self
-            .gguf
-            .ok_or_else(|| PackError::NotInGguf { format: self.name.to_string() })?;
+        let block =
+            self.gguf.ok_or_else(|| PackError::NotInGguf { format: self.name.to_string() })?;
         let size = self.group_size();
         let mut packed = self.zeroed(n, k)?;
         let n_blocks = n * (k / size);
@@ -130,9 +129,8 @@ impl WeightFormat {
             CodeMap::Float(_) => Vec::new(),
             _ => (0..1u32 << self.bits).map(|code| self.map_code(code)).collect(),
         };
-        let (low, high) = map
-            .iter()
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &v| (l.min(v), h.max(v)));
+        let (low, high) =
+            map.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &v| (l.min(v), h.max(v)));
         let (mut codes, mut scales, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
         if k % size != 0 {
             return Err(PackError::Group { k, group: size });

@@ -116,7 +116,11 @@ fn norm(op: &Op, inputs: &[&Type], names: &[&str]) -> Inferred {
         if operand.len() != 1 || operand[0] != *width {
             return Err(Diagnostic::new(
                 Code::Shape,
-                format!("the {name} of `{}` has shape {}, a row has {width}", op.name(), show(operand)),
+                format!(
+                    "the {name} of `{}` has shape {}, a row has {width}",
+                    op.name(),
+                    show(operand)
+                ),
                 format!("declare it as `Tensor<f32, {}>`", word(width)),
             )
             .at_operand(index));
@@ -239,10 +243,7 @@ fn append(op: &Op, inputs: &[&Type]) -> Inferred {
         if shape.len() != 3 || shape[1] != *kv_heads || shape[2] != *head_dim {
             return Err(Diagnostic::new(
                 Code::Shape,
-                format!(
-                    "the cache takes rows of [{kv_heads}, {head_dim}], found {}",
-                    show(shape)
-                ),
+                format!("the cache takes rows of [{kv_heads}, {head_dim}], found {}", show(shape)),
                 format!("split the row with `.heads({})`", word(kv_heads)),
             )
             .at_operand(index));
@@ -271,7 +272,10 @@ fn attend(op: &Op, inputs: &[&Type]) -> Inferred {
     if shape.len() != 3 || shape[2] != *head_dim {
         return Err(Diagnostic::new(
             Code::Shape,
-            format!("queries have shape {}, the cache's heads have {head_dim} elements", show(shape)),
+            format!(
+                "queries have shape {}, the cache's heads have {head_dim} elements",
+                show(shape)
+            ),
             "split the row into heads first, with `.heads(n)`",
         )
         .at_operand(0));

@@ -248,9 +248,11 @@ impl Op {
     /// Whether the operation reduces rows over the last axis.
     pub fn is_row(&self) -> bool {
         match self {
-            Op::Reduce(_) | Op::Softmax | Op::Argmax | Op::RmsNorm { .. } | Op::LayerNorm { .. } => {
-                true
-            }
+            Op::Reduce(_)
+            | Op::Softmax
+            | Op::Argmax
+            | Op::RmsNorm { .. }
+            | Op::LayerNorm { .. } => true,
             Op::Arg
             | Op::Const(_)
             | Op::Pointwise(_)

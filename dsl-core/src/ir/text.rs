@@ -226,9 +226,7 @@ fn parse_op(name: &str, attributes: &[(&str, &str)]) -> Parsed<Op> {
         "rms_norm" => Op::RmsNorm { eps: float(need("eps")?)? as f32 },
         "layer_norm" => Op::LayerNorm { eps: float(need("eps")?)? as f32 },
         "linear" => Op::Linear,
-        "slice" => {
-            Op::Slice { start: number(need("start")?)?, len: parse_dim(need("len")?)? }
-        }
+        "slice" => Op::Slice { start: number(need("start")?)?, len: parse_dim(need("len")?)? },
         "reshape" => Op::Reshape { shape: parse_shape(need("shape")?)? },
         "rope" => {
             let pairing = need("pairing")?;
@@ -369,9 +367,7 @@ fn parse_format(text: &str) -> Parsed<WeightFormat> {
         .ok_or_else(|| format!("expected `map(…)`, found `{code}`"))?;
     let code = match map {
         "float" => CodeMap::Float(parse_dtype(argument)?),
-        "unsigned" => {
-            CodeMap::Unsigned { bias: argument.parse().map_err(|_| "expected a bias")? }
-        }
+        "unsigned" => CodeMap::Unsigned { bias: argument.parse().map_err(|_| "expected a bias")? },
         "signed" => CodeMap::Signed,
         "codebook" => {
             let values: Parsed<Vec<f32>> =

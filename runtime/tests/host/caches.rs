@@ -92,6 +92,8 @@ fn rows_attend_to_their_own_sequence() {
     // Queries of zero weigh their keys alike: sequence 1 has values [3, -0.5] and [0, 0].
     let next = Index::new(&device, &[(1, 1)]).unwrap();
     assert_eq!(step.call(&[0.0, 0.0], &mut kv, &next).unwrap(), [1.5, -0.25]);
+    kv.clear().unwrap();
+    assert_eq!(kv.to_vecs().unwrap(), (vec![0.0; 16], vec![0.0; 16]));
     assert_eq!(kv.capacity(), 4);
 }
 

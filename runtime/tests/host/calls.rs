@@ -94,9 +94,11 @@ fn results_do_not_go_to_an_arguments_memory() {
     let error = scale.call_into(&input, &mut same).unwrap_err();
     assert_eq!(error.to_string(), "result 0 is written to the memory of `x`");
     assert_eq!(input.to_vec().unwrap(), before);
+    // A call that is refused leaves its results' rows alone.
     let mut small = x(&device, 1);
     let error = scale.call_into(&input, &mut small).unwrap_err();
     assert_eq!(error.to_string(), "`result 0` takes 2 rows of 3 f32, found 12 bytes of f32");
+    assert_eq!(small.rows(), 1);
 }
 
 #[test]
@@ -147,7 +149,9 @@ fn rows_agree_and_are_in_range() {
     let error = call(3, 2).unwrap_err();
     assert_eq!(error.to_string(), "`pos` has 2 rows, expected 3");
     let error = call(5, 5).unwrap_err();
-    assert_eq!(error.to_string(), "`B` has 5 rows, expected at most 4");
+    assert_eq!(error.to_string(), "`x` has 5 rows, expected 2 to 4");
+    let error = call(1, 1).unwrap_err();
+    assert_eq!(error.to_string(), "`x` has 1 rows, expected 2 to 4");
     assert_eq!(recorder.take(), []);
     assert_eq!(call(3, 3).unwrap(), 3);
     assert_eq!(recorder.take(), [Event::Run { bucket: 4, rows: 3, scalars: vec![] }]);
@@ -188,6 +192,10 @@ fn kinds_types_and_shapes_are_checked() {
         let error = block.run(&mut arena, &args, &mut [out.as_output()]).unwrap_err();
         assert!(matches!(error, Error::Kind { ref name, .. } if name == wrong), "{at}: {error}");
     }
+    let error = block.run(&mut arena, &[x(), w()], &mut []).unwrap_err();
+    assert_eq!(error.to_string(), "block `turn` has 3 arguments, found 2");
+    let error = block.run(&mut arena, &[x(), w(), pos()], &mut []).unwrap_err();
+    assert_eq!(error.to_string(), "block `turn` has 1 results, found 0");
     let mut out: Tensor<half::f16, 4, 1, 64> = Tensor::zeros(&device, 4).unwrap();
     let error = block.run(&mut arena, &[x(), w(), pos()], &mut [out.as_output()]).unwrap_err();
     assert!(matches!(error, Error::Kind { ref name, .. } if name == "result 0"), "{error}");
@@ -252,4 +260,28 @@ fn tokens_have_rows_in_the_table() {
     assert_eq!(rows.to_vec().unwrap(), [0.0, 1.0, 3.0, 2.0, 3.0, 2.0]);
     let error = call(&Tokens::new(&device, &[4, 5]).unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "token id 5 is not in a table of 5 rows");
+}
+
+/// Two results of one type.
+const PAIR: &str = "\
+block pair
+arg %0 x input f32[2, 3]
+%1 = neg %0 : f32[2, 3]
+%2 = exp %1 : f32[2, 3]
+return %1 %2
+";
+
+#[test]
+fn results_do_not_share_memory() {
+    let (device, recorder) = Recorder::device();
+    let block = Block::load(&device, spec(PAIR), LoadOptions::default()).unwrap();
+    let mut arena = block.arena().unwrap();
+    recorder.take();
+    let x: Tensor<f32, 2, 3> = Tensor::zeros(&device, 2).unwrap();
+    let mut first: Tensor<f32, 2, 3> = Tensor::zeros(&device, 2).unwrap();
+    let mut second = first.clone();
+    let outputs = &mut [first.as_output(), second.as_output()];
+    let error = block.run(&mut arena, &[x.as_arg()], outputs).unwrap_err();
+    assert_eq!(error.to_string(), "result 1 is written to the memory of `result 0`");
+    assert_eq!(recorder.take(), []);
 }

@@ -11,6 +11,8 @@ use fuseline_runtime::weight::Weight;
 
 #[test]
 fn clones_are_the_device_and_others_are_not_it() {
+    // What is made in two places goes together.
+    assert!(Device::cpu().is(&Device::best().unwrap()));
     let (first, second) = (Recorder::device().0, Recorder::device().0);
     assert!(first.is(&first.clone()));
     assert!(!first.is(&second));

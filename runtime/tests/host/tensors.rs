@@ -1,9 +1,10 @@
 //! Tensors, tokens and indices: what they hold and refuse.
 
-use fuseline_runtime::cache::Index;
+use fuseline_core::dtype::DType;
+use fuseline_runtime::cache::{Index, KvCache};
 use fuseline_runtime::device::Device;
 use fuseline_runtime::error::Error;
-use fuseline_runtime::source::{Slices, SourceError};
+use fuseline_runtime::source::{Encoding, Slices, SourceError, TensorSource, TensorView};
 use fuseline_runtime::tensor::{Tensor, Tokens};
 use half::{bf16, f16};
 
@@ -97,4 +98,43 @@ fn indices_refuse_rows_that_do_not_fit() {
     assert_eq!(far.to_string(), "position 2147483648 does not fit into an index of 32 bits");
     let far = Index::<2>::new(&device, &[(0, 0), (0, usize::MAX)]).unwrap_err();
     assert!(matches!(far, Error::Index { what: "sequence", value: usize::MAX }), "{far}");
+}
+
+#[test]
+fn a_range_longer_than_memory_is_refused_before_it_is_made() {
+    let prompt = Index::<2>::prompt(&Device::cpu(), 0, 0..usize::MAX).unwrap_err();
+    assert!(matches!(prompt, Error::Rows { found: usize::MAX, .. }), "{prompt}");
+}
+
+#[test]
+fn sizes_that_overflow_are_errors() {
+    const HUGE: usize = 1 << 62;
+    let device = Device::cpu();
+    let error = Tensor::<f32, HUGE, 8>::zeros(&device, HUGE).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { what: "tensor", .. }), "{error}");
+    let error = Tensor::<f32, 2, HUGE, 8>::from_slice(&device, &[1.0]).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    let error = KvCache::<f32, HUGE, 2, 2, 2>::new(&device).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { what: "cache", .. }), "{error}");
+}
+
+/// A source that hands out fewer bytes than its shape asks for.
+struct Short;
+
+impl TensorSource for Short {
+    fn tensor(&self, name: &str) -> Result<TensorView<'_>, SourceError> {
+        let name = if name == "a" { "a" } else { "b" };
+        let encoding = Encoding::Dense(DType::F32);
+        Ok(TensorView { name, shape: vec![2], encoding, bytes: &[0, 0, 0x80, 0x3F] })
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec!["a"]
+    }
+}
+
+#[test]
+fn sources_of_the_programs_own_are_not_trusted() {
+    let error = Tensor::<f32, 2>::fill(&Device::cpu(), &Short, "a").unwrap_err();
+    assert_eq!(error.to_string(), "tensor `a` of shape [2]: expected 8 bytes, found 4");
 }

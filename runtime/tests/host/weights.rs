@@ -1,7 +1,7 @@
 //! Weights: from numbers, planes and files, and back.
 
 use fuseline_core::dtype::DType;
-use fuseline_core::format::{self, CodeMap, Group, WeightFormat};
+use fuseline_core::format::{self, CodeMap, Group, PackError, WeightFormat};
 use fuseline_runtime::device::Device;
 use fuseline_runtime::element::{Format, Q4_1, Q8_0};
 use fuseline_runtime::error::Error;
@@ -11,7 +11,6 @@ use half::{bf16, f16};
 use std::borrow::Cow;
 
 /// Sixteen numbers by 4-bit codes, with a scale for each 8 elements.
-#[derive(Debug)]
 struct Table;
 
 const TABLE: [f32; 16] =
@@ -125,4 +124,61 @@ fn every_format_is_filled_from_a_source() {
         Err(Error::Encoding { .. })
     ));
     assert!(matches!(Weight::<Q8_0, 2, 1>::fill(&device, &slices, "none"), Err(Error::Source(_))));
+}
+
+/// A declaration that contradicts itself.
+struct Wrong;
+
+impl Format for Wrong {
+    fn declaration() -> WeightFormat {
+        WeightFormat { bits: 5, name: Cow::Borrowed("Wrong"), ..format::Q4_1 }
+    }
+}
+
+/// Numbers with scales.
+struct Scaled;
+
+impl Format for Scaled {
+    fn declaration() -> WeightFormat {
+        let group = Some(Group { size: 8, scale: DType::F32, offset: None });
+        WeightFormat { name: Cow::Borrowed("Scaled"), group, gguf: None, ..format::F16 }
+    }
+}
+
+#[test]
+fn what_cannot_be_quantised_is_refused() {
+    let device = Device::cpu();
+    let mut values = [1.0; 32];
+    values[5] = f32::NAN;
+    let error = Weight::<Q8_0, 1, 32>::quantize(&device, &values).unwrap_err();
+    assert_eq!(error.to_string(), "value 5 is NaN, but `Q8_0` holds finite numbers only");
+    // Plain numbers may be anything.
+    let weight: Weight<f32, 1, 32> = Weight::quantize(&device, &values).unwrap();
+    assert!(weight.to_f32().unwrap()[5].is_nan());
+    let error = Weight::<Q8_0, 1, 32>::quantize(&device, &[1.0; 4]).unwrap_err();
+    assert_eq!(error.to_string(), "`weight`: expected 32 values, found 4");
+    let error = Weight::<Q8_0, 2, 16>::quantize(&device, &[1.0; 32]).unwrap_err();
+    assert!(matches!(error, Error::Pack { error: PackError::Group { k: 16, group: 32 }, .. }));
+    let error = Weight::<Wrong, 1, 32>::quantize(&device, &[1.0; 32]).unwrap_err();
+    assert!(error.to_string().starts_with("weight format `Wrong`: `bits` is 5"), "{error}");
+    let error = Weight::<Scaled, 1, 32>::quantize(&device, &[1.0; 32]).unwrap_err();
+    assert!(matches!(error, Error::Format { .. }), "{error}");
+    let error = Weight::<f32, { 1 << 40 }, { 1 << 40 }>::quantize(&device, &[]).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { what: "weight", .. }), "{error}");
+}
+
+#[test]
+fn codes_that_are_too_wide_are_refused() {
+    let device = Device::cpu();
+    let codes = [[1; 31].as_slice(), &[16]].concat();
+    let error = Weight::<Q4_1, 1, 32>::from_planes(&device, &codes, &[1.0], &[0.0]).unwrap_err();
+    assert_eq!(error.to_string(), "code 31 is 16, but codes of `Q4_1` have 4 bits");
+}
+
+#[test]
+fn a_format_needs_no_traits_of_its_own() {
+    let weight: Weight<Table, 1, 8> =
+        Weight::from_planes(&Device::cpu(), &[2; 8], &[4.0], &[]).unwrap();
+    assert_eq!(weight.clone().to_f32().unwrap(), [4.0; 8]);
+    assert_eq!(format!("{weight:?}"), "Weight<Table>[1, 8] on the CPU");
 }

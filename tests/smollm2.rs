@@ -1,0 +1,139 @@
+//! The example's model on its real weights, against an independent implementation: exact weights,
+//! double precision, greedy.
+
+#[path = "../examples/smollm2/args.rs"]
+#[allow(dead_code)]
+mod args;
+#[path = "../examples/smollm2/blocks.rs"]
+#[allow(dead_code)]
+mod blocks;
+#[path = "../examples/smollm2/fetch.rs"]
+#[allow(dead_code)]
+mod fetch;
+#[path = "../examples/smollm2/model.rs"]
+#[allow(dead_code)]
+mod model;
+
+use args::CacheType;
+use fuseline::prelude::*;
+use serde_json::Value;
+
+const REFERENCE: &str = include_str!("smollm2_q4_1_greedy.json");
+
+fn file() -> Gguf {
+    let path = std::env::var_os("FUSELINE_MODEL").map(Into::into);
+    Gguf::open(fetch::model(path).unwrap()).unwrap()
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
+}
+
+fn ids(value: &Value) -> Vec<u32> {
+    numbers(value).into_iter().map(|id| id as u32).collect()
+}
+
+/// The likeliest token, the first one of several.
+fn likeliest(logits: &[f32]) -> u32 {
+    let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    logits.iter().position(|&logit| logit == top).unwrap() as u32
+}
+
+/// Runs all four sequences along the reference's tokens. Returns the logits of every step, and
+/// the largest distance of a logit from the reference's.
+fn follow(file: &Gguf, cache: CacheType, fusion: bool) -> (Vec<Vec<f32>>, f64) {
+    let reference: Value = serde_json::from_str(REFERENCE).unwrap();
+    let device = Device::best().unwrap();
+    let mut model = model::load(&device, file, cache, fusion, &mut |_, _| {}).unwrap();
+    let (mut all, mut worst) = (Vec::new(), 0.0f64);
+    for sequence in reference["sequences"].as_array().unwrap() {
+        model.restart();
+        let name = sequence["name"].as_str().unwrap();
+        let mut next = ids(&sequence["prompt_ids"]);
+        let expected = ids(&sequence["greedy_ids"]);
+        let steps = sequence["steps"].as_array().unwrap();
+        assert_eq!(steps.len(), expected.len());
+        for (index, (step, &token)) in steps.iter().zip(&expected).enumerate() {
+            let logits = model.step(&next).unwrap();
+            for (id, logit) in ids(&step["top_ids"]).into_iter().zip(numbers(&step["top_logits"])) {
+                worst = worst.max((f64::from(logits[id as usize]) - logit).abs());
+            }
+            let exps = logits.iter().map(|&logit| f64::from(logit).exp());
+            let log_sum = exps.sum::<f64>().ln();
+            worst = worst.max((log_sum - step["logsumexp"].as_f64().unwrap()).abs());
+            assert_eq!(likeliest(&logits), token, "{name}, step {index}");
+            next = vec![token];
+            all.push(logits);
+        }
+    }
+    (all, worst)
+}
+
+#[test]
+fn f32_cache_gives_every_token_and_logit_fused_and_not() {
+    let file = file();
+    let (fused, fused_worst) = follow(&file, CacheType::F32, true);
+    let (apart, apart_worst) = follow(&file, CacheType::F32, false);
+    println!("largest distance from the reference: {fused_worst:.2e} fused, {apart_worst:.2e} not");
+    assert!(fused_worst < 1e-3, "{fused_worst}");
+    assert!(apart_worst < 1e-3, "{apart_worst}");
+    let pairs = fused.iter().flatten().zip(apart.iter().flatten());
+    let between = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    println!("largest distance between the two: {between:.2e}");
+    assert!(between < 5e-4, "{between}");
+    assert_eq!(fused.len(), 4 * 48);
+}
+
+#[test]
+fn f16_cache_gives_every_token() {
+    let (_, worst) = follow(&file(), CacheType::F16, true);
+    println!("largest distance from the reference: {worst:.2e}");
+    assert!(worst < 0.05, "{worst}");
+    // Rounding the cache changes something: the type is not ignored.
+    assert!(worst > 1e-5, "{worst}");
+}
+
+#[test]
+fn a_layer_is_five_kernels_and_an_operation_one_without_fusion() {
+    use blocks::smollm2::cache_f32::layer;
+    let one_row = layer::EXPLAIN.lines().next().unwrap();
+    assert!(one_row.contains("rows 1  kernels 5"), "{one_row}");
+    for report in layer::EXPLAIN.lines().filter(|line| line.starts_with("layer  rows")) {
+        assert!(report.contains("kernels 5"), "{report}");
+    }
+    let options = LoadOptions::default().fusion(false);
+    let apart = layer::load_with(&Device::cpu(), options).unwrap();
+    // 2 norms, 7 linears, 2 rotations, append, attend, 2 sums, silu, product.
+    assert!(apart.explain().starts_with("layer  rows 1  kernels 17"), "{}", apart.explain());
+}
+
+#[test]
+fn two_sequences_in_one_batch_are_each_alone() {
+    use blocks::smollm2::cache_f32::layer;
+    let (file, device) = (file(), Device::cpu());
+    let name = |argument: &str| format!("blk.0.{argument}.weight");
+    let weights = layer::Weights::fill(&device, &file, name).unwrap();
+    let block = layer::load(&device).unwrap();
+    let mut arena = block.arena().unwrap();
+    let row = |seed: usize| -> Vec<f32> {
+        (0..576).map(|i| (((i * 7 + seed * 13) % 101) as f32 / 50.0 - 1.0) * 0.3).collect()
+    };
+    // Three steps of two sequences together, and of each alone.
+    let mut together = block.new_kv().unwrap();
+    let mut alone = [block.new_kv().unwrap(), block.new_kv().unwrap()];
+    for step in 0..3 {
+        let rows = [row(2 * step), row(2 * step + 1)];
+        let x = Tensor::from_slice(&device, &rows.concat()).unwrap();
+        let pos = Index::decode(&device, &[step, step]).unwrap();
+        let both = block.call(&mut arena, &weights, &x, &mut together, &pos).unwrap();
+        let both = both.to_vec().unwrap();
+        for (index, cache) in alone.iter_mut().enumerate() {
+            let x = Tensor::from_slice(&device, &rows[index]).unwrap();
+            let pos = Index::prompt(&device, 0, step..step + 1).unwrap();
+            let one = block.call(&mut arena, &weights, &x, cache, &pos).unwrap().to_vec().unwrap();
+            let pairs = one.iter().zip(&both[index * 576..]);
+            let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst < 1e-5, "sequence {index}, step {step}: {worst}");
+        }
+    }
+}
