@@ -17,6 +17,28 @@ pub mod mine {
     pub fn project(x: Tensor<f32, B, D>, w: Weight<Table, F, D>) -> Tensor<f32, B, F> {
         x.linear(w)
     }
+
+    /// Fuses like a block with a built-in format: the budget fails the build otherwise.
+    #[budget(max_launches = 1, deny(product_buffer))]
+    pub fn gated(
+        x: Tensor<f32, B, D>,
+        norm: Tensor<f32, D>,
+        gate: Weight<Table, F, D>,
+        up: Weight<Table, F, D>,
+    ) -> Tensor<f32, B, F> {
+        let h = x.rms_norm(norm, 1e-5);
+        h.linear(gate).silu() * h.linear(up)
+    }
+}
+
+#[test]
+fn a_declared_format_fuses_and_has_its_own_decoder() {
+    for rule in ["linear_prologue", "linear_epilogue", "sibling_linear"] {
+        assert!(mine::gated::EXPLAIN.contains(rule), "{rule}: {}", mine::gated::EXPLAIN);
+    }
+    assert!(mine::gated::CUDA.contains("FL_TABLE float fmt_Table_book[16]"));
+    let decodes = mine::gated::CUDA.matches("fmt_Table_decode8(").count();
+    assert!(decodes >= 3, "declared once, called for gate and up: {decodes}");
 }
 
 #[test]

@@ -44,10 +44,9 @@ fn likeliest(logits: &[f32]) -> u32 {
 fn follow(file: &Gguf, cache: CacheType, fusion: bool) -> (Vec<Vec<f32>>, f64) {
     let reference: Value = serde_json::from_str(REFERENCE).unwrap();
     let device = Device::best().unwrap();
-    let mut model = model::load(&device, file, cache, fusion, &mut |_, _| {}).unwrap();
     let (mut all, mut worst) = (Vec::new(), 0.0f64);
     for sequence in reference["sequences"].as_array().unwrap() {
-        model.restart();
+        let mut model = model::load(&device, file, cache, fusion, &mut |_, _| {}).unwrap();
         let name = sequence["name"].as_str().unwrap();
         let mut next = ids(&sequence["prompt_ids"]);
         let expected = ids(&sequence["greedy_ids"]);

@@ -1,4 +1,6 @@
-//! Prints the CUDA source of a graph: `emit FILE.ir [ROWS…]`.
+//! Prints the CUDA source of a graph in its text form: `emit FILE.ir [ROWS…]`. Without row counts,
+//! of all its buckets.
+
 use fuseline_core::ir::Graph;
 use fuseline_core::plan::{Options, compile};
 
@@ -8,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let graph = Graph::parse(&std::fs::read_to_string(path)?)?;
     let mut rows: Vec<usize> = args.map(|n| n.parse()).collect::<Result<_, _>>()?;
     if rows.is_empty() {
-        rows.extend(graph.batch.iter().flat_map(|batch| batch.buckets()));
+        rows = graph.batch.as_ref().map_or(vec![graph.rows()], |batch| batch.buckets());
     }
     let mut plans = Vec::new();
     for n in rows {

@@ -78,14 +78,13 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         if args.ids {
             writeln!(out, "{{\"id\": {id}}}")?;
         }
-        if !args.raw && tokenizer.is_end(id) {
-            break;
+        let ends = !args.raw && tokenizer.is_end(id);
+        if !ends && !args.ids {
+            write!(out, "{}", stream.push(id)?.unwrap_or_default())?;
+            out.flush()?;
         }
-        if !args.ids {
-            if let Some(text) = stream.push(id)? {
-                write!(out, "{text}")?;
-                out.flush()?;
-            }
+        if ends {
+            break;
         }
         ids = vec![id];
     }

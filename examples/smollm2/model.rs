@@ -14,9 +14,6 @@ pub trait Model {
     /// If the sequence is full, there is no token, or the device fails.
     fn step(&mut self, ids: &[u32]) -> Result<Vec<f32>>;
 
-    /// Begins the sequence anew.
-    fn restart(&mut self);
-
     /// Tokens that the sequence can still take.
     fn room(&self) -> usize;
 
@@ -129,10 +126,6 @@ macro_rules! model {
                     // Logits are needed after the last token only.
                     let x = self.forward(&[*last])?;
                     self.head.call(&mut self.head_arena, &self.head_weights, &x)?.to_vec()
-                }
-
-                fn restart(&mut self) {
-                    self.position = 0;
                 }
 
                 fn room(&self) -> usize {

@@ -47,7 +47,7 @@ pub(crate) fn kernel(cx: &Context<'_>, body: &mut Body, anchor: ValueId) {
     body.line("FL_UNROLL");
     body.open(format!("for (int i = 0; i < {LINEAR_CHUNK}; i++) {{"));
     body.line(format!("const {int} k = k0 + i;"));
-    if width % LINEAR_CHUNK != 0 {
+    if !width.is_multiple_of(LINEAR_CHUNK) {
         body.line(format!("if (k >= {width}) break;"));
     }
     let value = match format.group {

@@ -73,9 +73,12 @@ fn stage(cx: &Context<'_>, body: &mut Body, linear: &Linear, results_at: usize) 
         body.open("if (fl_thread() == 0) {");
         for (op_index, id) in linear.row_ops.iter().enumerate() {
             for (place, name) in results.get(id).into_iter().flatten().enumerate() {
-                let slot = (2 * op_index + place) * linear.n_rows;
-                body.line(format!("row_results[{slot} + row] = {name};"));
-                read.entry(*id).or_default().push(format!("row_results[{slot} + row]"));
+                let slot = match (2 * op_index + place) * linear.n_rows {
+                    0 => String::new(),
+                    first => format!("{first} + "),
+                };
+                body.line(format!("row_results[{slot}row] = {name};"));
+                read.entry(*id).or_default().push(format!("row_results[{slot}row]"));
             }
         }
         body.close();
@@ -219,10 +222,11 @@ fn dot(
     body.open(format!("for (int r = 0; r < {n_sums}; r++) {{"));
     body.line("if (r0 + r >= n_rows) break;");
     body.line("const float total = fl_warp_sum(sum[r]);");
-    body.line(format!(
-        "if (lane == 0) tile[({} + r0 + r) * {LINEAR_TILE} + warp] = total;",
-        index * linear.n_rows
-    ));
+    let first = match index * linear.n_rows {
+        0 => String::new(),
+        first => format!("{first} + "),
+    };
+    body.line(format!("if (lane == 0) tile[({first}r0 + r) * {LINEAR_TILE} + warp] = total;"));
     body.close();
     body.close();
     body.close();
@@ -243,7 +247,7 @@ fn unstaged(cx: &Context<'_>, body: &mut Body, linear: &Linear, int: &str) {
     let shape = cx.graph()[linear.x].ty.shape();
     body.line(format!("const {int} row = r0 + r;"));
     body.line(format!("const {int} k = k0 + i;"));
-    if linear.k % LINEAR_CHUNK != 0 {
+    if !linear.k.is_multiple_of(LINEAR_CHUNK) {
         body.line(format!("if (k >= {}) break;", linear.k));
     }
     let none = BTreeMap::new();
@@ -269,7 +273,11 @@ fn epilogue(cx: &Context<'_>, body: &mut Body, linear: &Linear, group: &Group, i
         let wanted = Segment { linear: id, start: spot.start };
         let index = group.segments.iter().position(|segment| *segment == wanted)?;
         let l = if spot.partner { "(l ^ 1)" } else { "l" };
-        Some(format!("tile[({} + row) * {LINEAR_TILE} + {l}]", index * linear.n_rows))
+        let row = match index * linear.n_rows {
+            0 => "row".to_string(),
+            first => format!("({first} + row)"),
+        };
+        Some(format!("tile[{row} * {LINEAR_TILE} + {l}]"))
     };
     let none = BTreeMap::new();
     let mut scope = Scope::new(cx, &leaf, &none);

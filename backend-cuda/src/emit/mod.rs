@@ -21,7 +21,7 @@ mod text;
 pub use params::{Param, params};
 
 use fuseline_core::format::WeightFormat;
-use fuseline_core::ir::{Graph, Type};
+use fuseline_core::ir::Type;
 use fuseline_core::plan::{Kernel, Plan, Template};
 use scope::Context;
 use std::cell::RefCell;
@@ -69,12 +69,11 @@ pub fn source(plans: &[Plan]) -> String {
 /// The weight formats of a block, each once, in the order of the arguments.
 fn formats(plans: &[Plan]) -> Vec<Arc<WeightFormat>> {
     let mut formats: Vec<Arc<WeightFormat>> = Vec::new();
-    let graph: Option<&Graph> = plans.first().map(Plan::graph);
-    for arg in graph.into_iter().flat_map(|graph| &graph.args) {
-        if let Some(Type::Weight { format, .. }) = graph.map(|graph| &graph[arg.value].ty) {
-            if !formats.iter().any(|known| known.name == format.name) {
-                formats.push(format.clone());
-            }
+    let Some(graph) = plans.first().map(Plan::graph) else { return formats };
+    for arg in &graph.args {
+        let Type::Weight { format, .. } = &graph[arg.value].ty else { continue };
+        if !formats.iter().any(|known| known.name == format.name) {
+            formats.push(format.clone());
         }
     }
     formats

@@ -304,7 +304,7 @@ impl<'a> Scope<'a> {
         let row = &coords[0];
         let place = self.fresh(&format!("place{}", id.0));
         self.line(format!(
-            "const long long {place} = (((long long)fl_load_i32({pos}_sequences, {row}) * {} + ({})) * {} + fl_load_i32({pos}_positions, {row})) * {} + ({});",
+            "const long long {place} = (((long long)fl_load_i32({pos}_sequences, {row}) * {} + {}) * {} + fl_load_i32({pos}_positions, {row})) * {} + {};",
             kv_heads.size, coords[1], capacity.size, head_dim.size, coords[2],
         ));
         let store = store_function(*dtype);

@@ -132,7 +132,7 @@ impl WeightFormat {
         let (low, high) =
             map.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &v| (l.min(v), h.max(v)));
         let (mut codes, mut scales, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
-        if k % size != 0 {
+        if !k.is_multiple_of(size) {
             return Err(PackError::Group { k, group: size });
         }
         for group_values in values.chunks(size) {
@@ -204,7 +204,7 @@ impl WeightFormat {
 
     fn zeroed(&self, n: usize, k: usize) -> Result<Packed, PackError> {
         let group = self.group_size();
-        if k % group != 0 {
+        if !k.is_multiple_of(group) {
             return Err(PackError::Group { k, group });
         }
         let codes = vec![0; n * self.code_row_bytes(k)];

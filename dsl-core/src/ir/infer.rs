@@ -214,7 +214,7 @@ fn rope(op: &Op, inputs: &[&Type], base: f64, rotary: usize) -> Inferred {
         .at_operand(0));
     }
     same_rows(op, &shape[0], rows, 1)?;
-    if rotary == 0 || rotary % 2 != 0 || rotary > shape[2].size {
+    if rotary == 0 || !rotary.is_multiple_of(2) || rotary > shape[2].size {
         return Err(Diagnostic::new(
             Code::Literal,
             format!("{rotary} rotated elements of a head of {}", shape[2]),
