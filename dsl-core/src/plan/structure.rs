@@ -206,12 +206,20 @@ fn pick(members: &[ValueId], sides: &[Side], side: Side) -> Vec<ValueId> {
 }
 
 fn pointwise(cx: &Context<'_>, members: &[ValueId]) -> Result<Structure, Reason> {
+    // Threads run over the elements of all stored values at once, so that there are as many of
+    // each, whatever rows a call has.
+    let work = |id: ValueId| {
+        let value = match cx.graph[id].op {
+            Op::Append => cx.graph[id].inputs[1],
+            _ => id,
+        };
+        (work_elements(cx.graph, id), cx.graph[value].ty.has_batch())
+    };
     let mut stored = members.iter().filter(|&&id| cx.escapes(id, members));
     if let Some(&first) = stored.next() {
-        let n_elements = work_elements(cx.graph, first);
         for &other in stored {
-            let n_user_elements = work_elements(cx.graph, other);
-            if n_elements != n_user_elements {
+            let (n_elements, n_user_elements) = (work(first).0, work(other).0);
+            if work(first) != work(other) {
                 return Err(Reason::Broadcast { n_elements, n_user_elements });
             }
         }
@@ -435,43 +443,32 @@ fn groups(
             frames[id.index()] = frame(cx, members, linears, &frames, id, n_rows)?;
         }
     }
-    let mut groups: Vec<Group> = Vec::new();
+    // Stored values that share a segment are computed together.
+    let mut joint: Vec<(Frame, Vec<ValueId>)> = Vec::new();
     for &id in members {
-        let Some(frame) = frames[id.index()].clone() else { continue };
+        let Some(mut frame) = frames[id.index()].clone() else { continue };
         if !cx.escapes(id, members) {
             continue;
         }
-        let mut group = Group {
-            len: frame.len,
-            order: frame.order,
-            segments: frame.segments,
-            stores: vec![id],
-        };
-        // Values that share a segment are computed together.
-        let shares = |other: &Group| other.segments.iter().any(|s| group.segments.contains(s));
-        let (joined, rest): (Vec<Group>, Vec<Group>) =
-            groups.into_iter().partition(|other| shares(other));
-        groups = rest;
-        for other in joined {
-            let a = Frame {
-                segments: group.segments,
-                len: group.len,
-                order: group.order,
-                paired: group.order != PairOrder::Natural,
-            };
-            let b = Frame {
-                segments: other.segments,
-                len: other.len,
-                order: other.order,
-                paired: other.order != PairOrder::Natural,
-            };
-            let frame = a.join(Some(b))?;
-            let mut stores = [group.stores, other.stores].concat();
-            stores.sort_unstable();
-            group = Group { len: frame.len, order: frame.order, segments: frame.segments, stores };
+        let mut stores = vec![id];
+        let (shared, rest): (Vec<_>, Vec<_>) = joint.into_iter().partition(|(other, _)| {
+            other.segments.iter().any(|segment| frame.segments.contains(segment))
+        });
+        joint = rest;
+        for (other, other_stores) in shared {
+            frame = frame.join(Some(other))?;
+            stores.extend(other_stores);
         }
-        groups.push(group);
+        stores.sort_unstable();
+        joint.push((frame, stores));
     }
+    let mut groups: Vec<Group> = joint
+        .into_iter()
+        .map(|(frame, stores)| {
+            let Frame { segments, len, order, .. } = frame;
+            Group { len, order, segments, stores }
+        })
+        .collect();
     groups.sort_by_key(|group| group.stores[0]);
     let parts: Vec<(Segment, usize)> =
         groups.iter().flat_map(|g| g.segments.iter().map(|&s| (s, g.len))).collect();
