@@ -53,9 +53,12 @@ pub(crate) fn write(root: &Path, env: &Env) -> Result<Report, BuildError> {
 
 /// The lines that tell Cargo what to watch and what to show.
 pub(crate) fn instructions(report: &Report) -> Vec<String> {
-    let watched = report.sources.iter().chain(&report.files);
-    let mut lines: Vec<String> =
-        watched.map(|path| format!("cargo::rerun-if-changed={}", path.display())).collect();
+    // Only what was read: files that this run has just written would look newer than it.
+    let mut lines: Vec<String> = report
+        .sources
+        .iter()
+        .map(|path| format!("cargo::rerun-if-changed={}", path.display()))
+        .collect();
     // One line each, or Cargo would read the second as an instruction.
     let warnings = report.warnings.iter().map(|text| text.replace('\n', " "));
     lines.extend(warnings.map(|text| format!("cargo::warning={text}")));

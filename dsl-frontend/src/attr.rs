@@ -129,6 +129,15 @@ pub fn budget(tokens: TokenStream, place: Extent, errors: &mut Errors) -> Budget
                     && (key == "max_launches" || key == "max_scratch_bytes") =>
             {
                 let Ok(bound) = integer(value, errors) else { continue };
+                let earlier = match key == "max_launches" {
+                    true => budget.max_launches,
+                    false => budget.max_scratch_bytes,
+                };
+                if earlier.is_some() {
+                    let message = format!("`{key}` is given twice");
+                    errors.push(Error::new(extent, Code::Attribute, message, ""));
+                    continue;
+                }
                 match key == "max_launches" {
                     true => budget.max_launches = Some(bound),
                     false => budget.max_scratch_bytes = Some(bound),

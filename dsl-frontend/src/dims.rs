@@ -10,6 +10,7 @@ use fuseline_core::format;
 use fuseline_core::ir::{Batch, Dim};
 use proc_macro2::Ident;
 use std::sync::Arc;
+use syn::ext::IdentExt;
 
 /// The largest size of a dim, and the most elements of a value: products of a few sizes and
 /// element sizes stay far from overflow.
@@ -82,6 +83,13 @@ impl Dims {
             if taken {
                 let message = format!("`{name}` is a name of the language");
                 let help = "give the dim another name";
+                errors.push(Error::new(name.span(), Code::Attribute, message, help));
+                continue;
+            }
+            if !name.unraw().to_string().starts_with(char::is_uppercase) {
+                // A constant in lower case would change what the same name means in a pattern.
+                let message = format!("`{name}` does not begin with a capital");
+                let help = "dims are constants: name them like `D` or `HEADS`";
                 errors.push(Error::new(name.span(), Code::Attribute, message, help));
                 continue;
             }

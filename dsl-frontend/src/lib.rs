@@ -36,6 +36,7 @@ use fuseline_core::diag::Code;
 use fuseline_core::ir::Graph;
 use proc_macro2::{Ident, Span, TokenStream};
 use signature::Signature;
+use syn::ext::IdentExt;
 
 /// One configuration of a program, with everything that is made of it.
 #[derive(Debug)]
@@ -148,10 +149,10 @@ fn unit(
             ));
         }
         let planned = graph.as_ref().filter(|_| visible).map(|graph| {
-            let mut path = vec![module.name.to_string()];
+            let mut path = vec![module.name.unraw().to_string()];
             path.extend(name.as_ref().map(Ident::to_string));
             if !module.lone {
-                path.push(function.name.to_string());
+                path.push(function.name.unraw().to_string());
             }
             let note = function.budget.as_ref();
             let (block, exceeded) = compile::block(graph, path, note.map(|note| &note.budget));

@@ -169,6 +169,20 @@ impl Call<'_, '_> {
         self.lowering.keep(dim)
     }
 
+    /// A size that is known at build time: no batch dim.
+    fn size(&mut self, expr: &Expr) -> Result<usize, Reported> {
+        let dim = self.dim(expr)?;
+        if dim.batch {
+            return Err(self.lowering.fail(Error::new(
+                expr.extent,
+                Code::Batch,
+                format!("`{}` is a number of rows that each call chooses", dim.label),
+                "a number or a dim of one size is needed here",
+            )));
+        }
+        Ok(dim.size)
+    }
+
     /// A literal number that `accepts` takes.
     fn number(&mut self, expr: &Expr, rule: &Rule) -> Result<f64, Reported> {
         let found = match expr.number() {
@@ -341,7 +355,7 @@ fn attend(mut call: Call<'_, '_>) -> Result<Bound, Reported> {
             )));
         };
         match name.to_string().as_str() {
-            "window" => window = Some(call.dim(arg)?.size),
+            "window" => window = Some(call.size(arg)?),
             "softcap" => softcap = Some(call.number(arg, &SOFTCAP)? as f32),
             _ => sinks = Some((call.lowering.operand(arg).0, arg.extent)),
         }
@@ -380,7 +394,7 @@ fn rope(mut call: Call<'_, '_>) -> Result<Bound, Reported> {
     let options = std::mem::take(&mut call.options);
     let rotary = match options.as_slice() {
         [] => None,
-        [(_, [rotary])] => Some(call.dim(rotary)?.size),
+        [(_, [rotary])] => Some(call.size(rotary)?),
         [(name, _), ..] => {
             return Err(call.lowering.fail(Error::new(
                 name.span(),

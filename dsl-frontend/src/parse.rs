@@ -54,7 +54,7 @@ fn inline_module(item: syn::ItemMod, errors: &mut Errors) -> Result<Module, Repo
         return Err(syntax(errors, item.ident.span(), "the module is in another file", help));
     };
     let mut module = Module {
-        attrs: item.attrs,
+        attrs: item.attrs.into_iter().map(outer).collect(),
         vis: item.vis,
         name: item.ident,
         lone: false,
@@ -108,6 +108,20 @@ fn weight_format(mut item: syn::ItemStruct, errors: &mut Errors) -> Result<Forma
     Ok(Format { item, format })
 }
 
+/// An attribute as it stands before an item: what was `#![…]` inside it means the same there.
+fn outer(attr: syn::Attribute) -> syn::Attribute {
+    syn::Attribute { style: syn::AttrStyle::Outer, ..attr }
+}
+
+/// Refuses attributes where nothing would heed them: `cfg` above all.
+fn refuse_attributes(attrs: &[syn::Attribute], errors: &mut Errors) {
+    for attr in attrs {
+        let help = "attributes stand on functions and on the module";
+        let message = "this attribute has no meaning inside a block";
+        syntax(errors, Extent::of(attr.path()), message, help);
+    }
+}
+
 /// Whether an attribute is `#[name…]`, by whatever path.
 pub fn is(attr: &syn::Attribute, name: &str) -> bool {
     attr.path().segments.last().is_some_and(|segment| segment.ident == name)
@@ -142,9 +156,14 @@ fn function(item: syn::ItemFn, errors: &mut Errors) -> Function {
         let kept = ["doc", "allow", "expect", "deprecated", "must_use", "inline"];
         if is(&attr, "budget") {
             let place = Extent::of(&attr.path().segments);
+            if budget.is_some() {
+                let help = "state all bounds in one `#[budget(…)]`";
+                errors.push(Error::new(place, Code::Attribute, "a second budget", help));
+                continue;
+            }
             budget = Some(attr::budget(arguments(&attr), place, errors));
         } else if kept.iter().any(|name| is(&attr, name)) {
-            attrs.push(attr);
+            attrs.push(outer(attr));
         } else {
             let help = "functions of a block take `#[budget(…)]`, documentation and lint levels";
             let message = "this attribute has no meaning on a block";
@@ -229,6 +248,7 @@ fn body(block: &syn::Block, name: &Ident, errors: &mut Errors) -> (Vec<Let>, Exp
 }
 
 fn binding(local: &syn::Local, errors: &mut Errors) -> Option<Let> {
+    refuse_attributes(&local.attrs, errors);
     let value = match &local.init {
         Some(syn::LocalInit { expr: value, diverge: None, .. }) => expr(value, errors),
         Some(_) => {
@@ -275,9 +295,24 @@ fn pattern(pat: &syn::Pat) -> Option<Pattern> {
     }
 }
 
+/// The attributes of the expressions that blocks have, paths aside.
+fn attributes(expr: &syn::Expr) -> &[syn::Attribute] {
+    match expr {
+        syn::Expr::Paren(syn::ExprParen { attrs, .. })
+        | syn::Expr::Lit(syn::ExprLit { attrs, .. })
+        | syn::Expr::Unary(syn::ExprUnary { attrs, .. })
+        | syn::Expr::Binary(syn::ExprBinary { attrs, .. })
+        | syn::Expr::MethodCall(syn::ExprMethodCall { attrs, .. })
+        | syn::Expr::Call(syn::ExprCall { attrs, .. })
+        | syn::Expr::Tuple(syn::ExprTuple { attrs, .. }) => attrs,
+        _ => &[],
+    }
+}
+
 /// An expression; what blocks do not have becomes [`ExprKind::Invalid`] and is reported.
 pub fn expr(syntax_tree: &syn::Expr, errors: &mut Errors) -> Expr {
     let extent = Extent::of(syntax_tree);
+    refuse_attributes(attributes(syntax_tree), errors);
     let kind = match syntax_tree {
         syn::Expr::Paren(inner) => return expr(&inner.expr, errors),
         syn::Expr::Group(inner) => return expr(&inner.expr, errors),

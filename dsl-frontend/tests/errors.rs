@@ -38,6 +38,35 @@ fn cases() -> Vec<Case> {
             "let y = if x { x } else { x }; x",
             &[(Code::Syntax, "if", "blocks have no `if`")],
         ),
+        body(
+            "#[cfg(any())] let y = x.silu(); #[cfg(any())] x.exp()",
+            &[
+                (Code::Syntax, "cfg", "this attribute has no meaning inside a block"),
+                (Code::Syntax, "cfg", "this attribute has no meaning inside a block"),
+            ],
+        ),
+        body(
+            "let k = x.linear(sq).heads(H); let q = k.attend(kv, 1.0, window(B)); x.view(B)",
+            &[
+                (Code::Batch, "B", "`B` is a number of rows that each call chooses"),
+                (Code::Shape, "view", "[up to B = 4, D = 64] has 256 elements, [up to B = 4] has 4"),
+            ],
+        ),
+        program(
+            "#[decode(d = 4)] mod m { pub fn f(x: Tensor<f32, 4>) -> Tensor<f32, 4> { x.exp() } }",
+            &[(Code::Attribute, "d", "`d` does not begin with a capital")],
+        ),
+        program(
+            "#[decode(D = 4)] mod m {
+                #[budget(max_launches = 1, max_launches = 2)]
+                #[budget(max_launches = 3)]
+                pub fn f(x: Tensor<f32, D>) -> Tensor<f32, D> { x.exp() }
+            }",
+            &[
+                (Code::Attribute, "max_launches = 2", "`max_launches` is given twice"),
+                (Code::Attribute, "budget", "a second budget"),
+            ],
+        ),
         body("return x;", &[(Code::Syntax, "return", "blocks have no `return`")]),
         body("x.exp(); x + x", &[(Code::Syntax, "x.exp()", "the value is not used")]),
         body(

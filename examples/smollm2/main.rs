@@ -92,6 +92,9 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         write!(out, "{}", stream.finish().map(String::from).unwrap_or_default())?;
         writeln!(out)?;
     }
+    if n_generated == 0 {
+        return Ok(());
+    }
     let seconds = start.elapsed().as_secs_f64();
     // The first token comes with the prompt.
     let n_after = n_generated.saturating_sub(1);

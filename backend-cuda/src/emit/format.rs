@@ -8,7 +8,8 @@ use std::fmt::Write;
 
 /// The prefix of a format's functions.
 pub fn prefix(format: &WeightFormat) -> String {
-    format!("fmt_{}", format.name)
+    let ascii = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    format!("fmt_{}", format.name.chars().map(ascii).collect::<String>())
 }
 
 /// The element type of a plane in parameters.

@@ -186,9 +186,11 @@ fn place(state: &mut State<'_>) -> Result<(), CompileError> {
 fn schedule(state: &mut State<'_>) -> Result<(), CompileError> {
     let graph = state.cx.graph;
     // Variants for different row counts stand in one source.
+    let ascii = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let name: String = graph.name.chars().map(ascii).collect();
     let prefix = match &graph.batch {
-        Some(_) => format!("{}_b{}", graph.name, graph.rows()),
-        None => graph.name.clone(),
+        Some(_) => format!("{name}_b{}", graph.rows()),
+        None => name,
     };
     state.kernels = state
         .drafts

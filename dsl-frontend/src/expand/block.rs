@@ -7,6 +7,7 @@ use crate::signature::{Host, Param, Signature};
 use fuseline_core::ir::Role;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{format_ident, quote};
+use syn::ext::IdentExt;
 
 /// One block, with its arguments sorted by who brings them.
 pub(super) struct BlockView<'a> {
@@ -125,7 +126,7 @@ impl<'a> BlockView<'a> {
 
     /// What the module of the block's name holds.
     pub(super) fn module_items(&self) -> TokenStream {
-        let name = self.function.name.to_string();
+        let name = self.function.name.unraw().to_string();
         let text = |text: fn(&CompiledBlock) -> &str| self.block.map_or("", text);
         let (ir, cuda) = (text(|b| &b.ir), text(|b| &b.cuda));
         let (explain, json) = (text(|b| &b.explain), text(|b| &b.explain_json));
@@ -185,7 +186,7 @@ impl<'a> BlockView<'a> {
         }
         let names: Vec<&Ident> = self.params(Role::Weight).map(|param| &param.name).collect();
         let types: Vec<&syn::Type> = self.params(Role::Weight).map(|param| &param.syntax).collect();
-        let labels: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+        let labels: Vec<String> = names.iter().map(|name| name.unraw().to_string()).collect();
         let docs = labels.iter().map(|label| format!("The argument `{label}`."));
         quote! {
             /// The block's weights.

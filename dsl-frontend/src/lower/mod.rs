@@ -18,6 +18,7 @@ use fuseline_core::ir::dim::show;
 use fuseline_core::ir::{Graph, Op, Pointwise, Type, ValueId};
 use proc_macro2::Ident;
 use std::collections::BTreeMap;
+use syn::ext::IdentExt;
 
 /// The most operations of one block, calls inlined.
 const MAX_VALUES: usize = 10_000;
@@ -47,7 +48,7 @@ pub fn graphs(
             ready: &ready,
             dims,
             errors,
-            graph: Graph::new(&function.name.to_string()),
+            graph: Graph::new(&function.name.unraw().to_string()),
             scope: Vec::new(),
             site: None,
             depth: 0,
@@ -99,7 +100,7 @@ impl Lowering<'_> {
         for param in &signature.params {
             let bound = param.declared.as_ref().map_err(|reported| *reported).map(|declared| {
                 on_device |= declared.host != Host::Scalar;
-                let name = param.name.to_string();
+                let name = param.name.unraw().to_string();
                 Bound::Value(self.graph.arg(&name, declared.role, declared.ty.clone()))
             });
             self.scope.push((param.name.to_string(), bound));
