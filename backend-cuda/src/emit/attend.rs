@@ -142,24 +142,23 @@ pub(crate) fn kernel(cx: &Context<'_>, body: &mut Body, anchor: ValueId) {
     body.line(format!("const int h = i / {head_dim};"));
     body.line("const int head = head0 + h;");
     body.line(format!("const int d = i % {head_dim};"));
-    let mut scope = Scope::new(cx, &|_, _| None, &none);
     if *sinks {
+        body.line("float sink;");
+        body.open("{");
+        let mut scope = Scope::new(cx, &|_, _| None, &none);
         let sink = scope.element(inputs[3], &[Index::var("head", heads)]);
-        scope.line(format!("float top = {sink};"));
-    } else {
-        scope.line("float top = FL_NEGATIVE_INFINITY;");
+        scope.line(format!("sink = {sink};"));
+        body.lines(scope.into_lines());
+        body.close();
     }
-    scope.line(format!(
+    let first = if *sinks { "sink" } else { "FL_NEGATIVE_INFINITY" };
+    body.line(format!("float top = {first};"));
+    body.line(format!(
         "for (int w = 0; w < {ATTEND_WARPS}; w++) top = fl_max(top, maxima[w * {own} + h]);"
     ));
-    if *sinks {
-        let sink = scope.element(inputs[3], &[Index::var("head", heads)]);
-        scope.line(format!("float all = fl_exp({sink} - top);"));
-    } else {
-        scope.line("float all = 0.0f;");
-    }
-    scope.line("float weighted = 0.0f;");
-    body.lines(scope.into_lines());
+    let first = if *sinks { "fl_exp(sink - top)" } else { "0.0f" };
+    body.line(format!("float all = {first};"));
+    body.line("float weighted = 0.0f;");
     body.open(format!("for (int w = 0; w < {ATTEND_WARPS}; w++) {{"));
     body.line(format!("if (totals[w * {own} + h] == 0.0f) continue; // no position"));
     body.line(format!("const float keep = fl_exp(maxima[w * {own} + h] - top);"));

@@ -10,7 +10,7 @@ use super::text::Body;
 use fuseline_core::format::WeightFormat;
 use fuseline_core::ir::{Op, Type, ValueId};
 use fuseline_core::plan::schedule::{
-    GroupBlocks, LINEAR_CHUNK, LINEAR_ROWS, LINEAR_TILE, THREADS, staged_width,
+    GroupBlocks, LINEAR_CHUNK, LINEAR_TILE, THREADS, linear_rows, staged_width,
 };
 use fuseline_core::plan::{Group, Linear, PairOrder, Segment};
 use std::collections::BTreeMap;
@@ -24,15 +24,15 @@ pub(crate) fn kernel(cx: &Context<'_>, body: &mut Body, linear: &Linear) {
     let padded = staged_width(linear.k);
     let staged = if linear.staged { linear.n_rows * padded } else { 0 };
     let n_segments = linear.groups.iter().map(|g| g.segments.len()).max().unwrap_or(0);
-    let tiles = n_segments * linear.n_rows * LINEAR_TILE;
+    let n_sums = linear_rows(linear.n_rows);
+    let tiles = n_segments * n_sums * LINEAR_TILE;
 
     body.line("FL_DYNAMIC_SHARED(shared);");
     if linear.staged {
         body.line(format!("float* x_shared = shared; // [{}][{padded}]", linear.n_rows));
     }
     body.line(format!(
-        "float* tile = shared + {staged}; // [{n_segments}][{}][{LINEAR_TILE}]",
-        linear.n_rows
+        "float* tile = shared + {staged}; // [{n_segments}][{n_sums}][{LINEAR_TILE}]"
     ));
     body.line(format!("const int n_rows = {};", cx.n_rows(lead)));
     body.line("const int lane = fl_thread() % 32;");
@@ -63,11 +63,12 @@ fn stage(cx: &Context<'_>, body: &mut Body, linear: &Linear, results_at: usize) 
     let (int, padded) = (cx.index_type(), staged_width(linear.k));
     let mut read: BTreeMap<ValueId, Vec<String>> = BTreeMap::new();
     if !linear.row_ops.is_empty() {
-        body.line("FL_SHARED float partial[16];");
         body.line(format!(
             "float* row_results = shared + {results_at}; // [2 a reduction][{}]",
             linear.n_rows
         ));
+        let partial_at = results_at + 2 * linear.row_ops.len() * linear.n_rows;
+        body.line(format!("float* partial = shared + {partial_at}; // [{}]", 2 * THREADS / 32));
         body.open(format!("for ({int} row = 0; row < n_rows; row++) {{"));
         let results = rows::reductions(cx, body, &linear.row_ops, linear.n_rows);
         body.open("if (fl_thread() == 0) {");
@@ -125,6 +126,11 @@ fn group_tiles(
         blocks.n_tiles
     ));
     body.line(format!("if (e0 >= {len}) break;"));
+    let n_sums = linear_rows(linear.n_rows);
+    let in_parts = linear.n_rows > n_sums;
+    if in_parts {
+        body.open(format!("for (int r0 = 0; r0 < n_rows; r0 += {n_sums}) {{"));
+    }
     body.open(format!("if (e0 + warp < {len}) {{"));
     body.line(format!("const {int} e = e0 + warp;"));
     body.line(format!("const {int} f = {};", order_text(group.order)));
@@ -135,7 +141,18 @@ fn group_tiles(
     body.line("fl_barrier();");
     epilogue(cx, body, linear, group, int);
     body.line("fl_barrier();");
+    if in_parts {
+        body.close();
+    }
     body.close();
+}
+
+/// The row of the operand that is row `r` of a tile.
+fn row_text(linear: &Linear, r: &str) -> String {
+    match linear.n_rows > linear_rows(linear.n_rows) {
+        true => format!("r0 + {r}"),
+        false => r.to_string(),
+    }
 }
 
 /// The element that is the e-th in pair order.
@@ -156,7 +173,7 @@ fn order_text(order: PairOrder) -> String {
     }
 }
 
-/// One output of a segment for all rows: the warp's lanes stride along K.
+/// One output of a segment for the tile's rows: the warp's lanes stride along K.
 fn dot(
     cx: &Context<'_>,
     body: &mut Body,
@@ -169,12 +186,12 @@ fn dot(
     let weight = graph[segment.linear].inputs[1];
     let Type::Weight { format, .. } = &graph[weight].ty else { return };
     let (name, k) = (cx.name(weight), linear.k);
-    let n_sums = linear.n_rows.clamp(1, LINEAR_ROWS);
+    let n_sums = linear_rows(linear.n_rows);
+    let row = row_text(linear, "r");
     let padded = staged_width(k);
     body.open(format!("{{ // {}", graph.line(segment.linear)));
     let n = if segment.start == 0 { "f".to_string() } else { format!("{} + f", segment.start) };
     body.line(format!("const long long n = {n};"));
-    body.open(format!("for (int r0 = 0; r0 < n_rows; r0 += {n_sums}) {{"));
     body.line(format!("float sum[{n_sums}];"));
     body.line("FL_UNROLL");
     body.line(format!("for (int r = 0; r < {n_sums}; r++) sum[r] = 0.0f;"));
@@ -191,7 +208,7 @@ fn dot(
     group_numbers(body, format, &name, k);
     body.line("FL_UNROLL");
     body.open(format!("for (int r = 0; r < {n_sums}; r++) {{"));
-    body.line("if (r0 + r >= n_rows) break;");
+    body.line(format!("if ({row} >= n_rows) break;"));
     body.line("float part = 0.0f;");
     let has_offset = format.group.is_some_and(|group| group.offset.is_some());
     if has_offset {
@@ -200,7 +217,7 @@ fn dot(
     body.line("FL_UNROLL");
     body.open(format!("for (int i = 0; i < {LINEAR_CHUNK}; i++) {{"));
     if linear.staged {
-        body.line(format!("const float x = x_shared[(r0 + r) * {padded} + k0 + i];"));
+        body.line(format!("const float x = x_shared[({row}) * {padded} + k0 + i];"));
     } else {
         unstaged(cx, body, linear, int);
     }
@@ -220,16 +237,20 @@ fn dot(
     body.close();
     body.line("FL_UNROLL");
     body.open(format!("for (int r = 0; r < {n_sums}; r++) {{"));
-    body.line("if (r0 + r >= n_rows) break;");
+    body.line(format!("if ({row} >= n_rows) break;"));
     body.line("const float total = fl_warp_sum(sum[r]);");
-    let first = match index * linear.n_rows {
-        0 => String::new(),
-        first => format!("{first} + "),
-    };
-    body.line(format!("if (lane == 0) tile[({first}r0 + r) * {LINEAR_TILE} + warp] = total;"));
+    let place = tile_row(index, n_sums, "r");
+    body.line(format!("if (lane == 0) tile[{place} * {LINEAR_TILE} + warp] = total;"));
     body.close();
     body.close();
-    body.close();
+}
+
+/// The row of a segment's tile among all tiles.
+fn tile_row(segment: usize, n_sums: usize, r: &str) -> String {
+    match segment * n_sums {
+        0 => r.to_string(),
+        first => format!("({first} + {r})"),
+    }
 }
 
 /// The scale and offset of the chunk's group.
@@ -245,7 +266,7 @@ fn group_numbers(body: &mut Body, format: &WeightFormat, name: &str, k: usize) {
 /// The operand's element, read from memory.
 fn unstaged(cx: &Context<'_>, body: &mut Body, linear: &Linear, int: &str) {
     let shape = cx.graph()[linear.x].ty.shape();
-    body.line(format!("const {int} row = r0 + r;"));
+    body.line(format!("const {int} row = {};", row_text(linear, "r")));
     body.line(format!("const {int} k = k0 + i;"));
     if !linear.k.is_multiple_of(LINEAR_CHUNK) {
         body.line(format!("if (k >= {}) break;", linear.k));
@@ -260,9 +281,15 @@ fn unstaged(cx: &Context<'_>, body: &mut Body, linear: &Linear, int: &str) {
 /// What is computed from the sums of a tile, and stored.
 fn epilogue(cx: &Context<'_>, body: &mut Body, linear: &Linear, group: &Group, int: &str) {
     let graph = cx.graph();
-    body.open(format!("for (int i = fl_thread(); i < n_rows * {LINEAR_TILE}; i += {THREADS}) {{"));
-    body.line(format!("const {int} row = i / {LINEAR_TILE};"));
+    let n_sums = linear_rows(linear.n_rows);
+    body.open(format!(
+        "for (int i = fl_thread(); i < {}; i += {THREADS}) {{",
+        n_sums * LINEAR_TILE
+    ));
+    body.line(format!("const int r = i / {LINEAR_TILE};"));
     body.line(format!("const int l = i % {LINEAR_TILE};"));
+    body.line(format!("const {int} row = {};", row_text(linear, "r")));
+    body.line("if (row >= n_rows) break;");
     body.line(format!("const {int} e = e0 + l;"));
     body.line(format!("if (e >= {}) continue;", group.len));
     body.line(format!("const {int} f = {};", order_text(group.order)));
@@ -273,11 +300,7 @@ fn epilogue(cx: &Context<'_>, body: &mut Body, linear: &Linear, group: &Group, i
         let wanted = Segment { linear: id, start: spot.start };
         let index = group.segments.iter().position(|segment| *segment == wanted)?;
         let l = if spot.partner { "(l ^ 1)" } else { "l" };
-        let row = match index * linear.n_rows {
-            0 => "row".to_string(),
-            first => format!("({first} + row)"),
-        };
-        Some(format!("tile[{row} * {LINEAR_TILE} + {l}]"))
+        Some(format!("tile[{} * {LINEAR_TILE} + {l}]", tile_row(index, n_sums, "r")))
     };
     let none = BTreeMap::new();
     let mut scope = Scope::new(cx, &leaf, &none);

@@ -20,6 +20,8 @@ pub fn pointwise_text(op: Pointwise, x: &[String]) -> String {
         Pointwise::Ge => test(">="),
         Pointwise::Eq => test("=="),
         Pointwise::Ne => test("!="),
+        // Two signs in a row would be another operator.
+        Pointwise::Neg if x[0].starts_with('-') => format!("-({})", x[0]),
         Pointwise::Neg => format!("-{}", x[0]),
         Pointwise::Exp => call("fl_exp"),
         Pointwise::Log => call("fl_log"),

@@ -4,6 +4,10 @@ use super::dim::{Dim, Shape, elements, show};
 use super::{Op, Type};
 use crate::diag::{Code, Diagnostic};
 use crate::dtype::DType;
+use crate::format::WeightFormat;
+
+/// Elements of a head whose sums fit into a block's shared memory on every target.
+const MAX_HEAD_DIM: usize = 4096;
 
 type Inferred = Result<Type, Diagnostic>;
 
@@ -87,6 +91,13 @@ fn pointwise(op: &Op, inputs: &[&Type]) -> Inferred {
             .at_operand(index)
         })?;
     }
+    if let Some(batch) = shape.iter().skip(1).find(|dim| dim.batch) {
+        return Err(Diagnostic::new(
+            Code::Batch,
+            format!("`{}` has {} dims before {batch}", op.name(), shape.len() - 1),
+            "the batch dim is the first of every shape",
+        ));
+    }
     Ok(Type::tensor(DType::F32, shape))
 }
 
@@ -150,15 +161,14 @@ fn linear(op: &Op, inputs: &[&Type]) -> Inferred {
         )
         .at_operand(1));
     }
+    whole_groups(format, k)?;
     let last = shape.len() - 1;
     shape[last] = n.clone();
     Ok(Type::tensor(DType::F32, shape))
 }
 
 fn slice(op: &Op, inputs: &[&Type], start: usize, len: &Dim) -> Inferred {
-    let Type::Tensor { dtype, shape } = inputs[0] else {
-        return Err(kind(op, 0, "a tensor", inputs[0]));
-    };
+    let (dtype, shape) = float(op, inputs, 0)?;
     let (Some(width), end) = (shape.last(), start.checked_add(len.size)) else {
         return Err(rank(op, 0, "at least one dim", shape));
     };
@@ -169,16 +179,14 @@ fn slice(op: &Op, inputs: &[&Type], start: usize, len: &Dim) -> Inferred {
             "the parts of a split add up to the row",
         ));
     }
-    let mut shape = shape.clone();
+    let mut shape = shape.to_vec();
     let last = shape.len() - 1;
     shape[last] = len.clone();
-    Ok(Type::tensor(*dtype, shape))
+    Ok(Type::tensor(dtype, shape))
 }
 
 fn reshape(op: &Op, inputs: &[&Type], shape: &Shape) -> Inferred {
-    let Type::Tensor { dtype, shape: from } = inputs[0] else {
-        return Err(kind(op, 0, "a tensor", inputs[0]));
-    };
+    let (dtype, from) = float(op, inputs, 0)?;
     // The batch dim keeps its place: rows of a call are not a number known at build time.
     let lead = |shape: &[Dim]| shape.first().filter(|dim| dim.batch).map(|dim| dim.size);
     let fits = lead(from) == lead(shape)
@@ -197,7 +205,7 @@ fn reshape(op: &Op, inputs: &[&Type], shape: &Shape) -> Inferred {
             "a view keeps the number of elements, and the batch dim first",
         ));
     }
-    Ok(Type::tensor(*dtype, shape.clone()))
+    Ok(Type::tensor(dtype, shape.clone()))
 }
 
 fn rope(op: &Op, inputs: &[&Type], base: f64, rotary: usize) -> Inferred {
@@ -280,6 +288,14 @@ fn attend(op: &Op, inputs: &[&Type]) -> Inferred {
         )
         .at_operand(0));
     }
+    if head_dim.size > MAX_HEAD_DIM {
+        return Err(Diagnostic::new(
+            Code::Shape,
+            format!("heads of {head_dim} elements"),
+            format!("attention takes heads of at most {MAX_HEAD_DIM} elements"),
+        )
+        .at_operand(0));
+    }
     same_rows(op, &shape[0], rows, 2)?;
     if kv_heads.size == 0 || shape[1].size % kv_heads.size != 0 {
         return Err(Diagnostic::new(
@@ -307,12 +323,30 @@ fn embed(op: &Op, inputs: &[&Type]) -> Inferred {
     let Type::Tensor { dtype: DType::I32, shape } = inputs[0] else {
         return Err(kind(op, 0, "`Tokens`", inputs[0]));
     };
-    let Type::Weight { k, .. } = inputs[1] else {
+    if shape.len() != 1 {
+        return Err(rank(op, 0, "one dim, a token a row", shape));
+    }
+    let Type::Weight { format, k, .. } = inputs[1] else {
         return Err(kind(op, 1, "a `Weight`", inputs[1]));
     };
+    whole_groups(format, k)?;
     let mut shape = shape.clone();
     shape.push(k.clone());
     Ok(Type::tensor(DType::F32, shape))
+}
+
+/// Every row of a weight divides into whole groups.
+fn whole_groups(format: &WeightFormat, k: &Dim) -> Result<(), Diagnostic> {
+    let group = format.group_size();
+    if k.size.is_multiple_of(group) {
+        return Ok(());
+    }
+    Err(Diagnostic::new(
+        Code::Group,
+        format!("a row of {k} elements does not divide into `{}` groups of {group}", format.name),
+        format!("choose a multiple of {group}, or a format without groups"),
+    )
+    .at_operand(1))
 }
 
 /// Operand `index` as a tensor of numbers.

@@ -4,7 +4,7 @@
 //! - Every value's type is what [`infer`](super::infer) says.
 //! - Arguments are the values of [`Op::Arg`], each once, before all other values.
 //! - A cache is appended to once at most, and attended to only through that append.
-//! - Results exist, and are tensors.
+//! - Results exist, are computed tensors, and are each given once.
 
 use super::{Graph, Op, Type, ValueId, infer};
 use std::fmt;
@@ -70,9 +70,14 @@ impl Graph {
                 _ => {}
             }
         }
-        for &output in &self.outputs {
+        for (index, &output) in self.outputs.iter().enumerate() {
+            if self.outputs[..index].contains(&output) {
+                let message = "a result is given twice".to_string();
+                errors.push(VerifyError { value: output, message });
+            }
             let ok = self.values.get(output.index()).is_some_and(|value| {
-                matches!(value.ty, Type::Tensor { .. }) && value.op != Op::Arg
+                matches!(value.ty, Type::Tensor { .. })
+                    && !matches!(value.op, Op::Arg | Op::Const(_))
             });
             if !ok {
                 let message = "a result is a computed tensor".to_string();

@@ -3,6 +3,7 @@
 
 use super::structure::{Group, Linear, Structure, Template};
 use crate::ir::{Graph, Op, Type, ValueId};
+use crate::target::family_shared_bytes;
 
 /// The launch of one kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,14 +79,13 @@ pub(crate) fn launch(graph: &Graph, structure: &Structure, values: &[ValueId]) -
         Template::Attend { anchor } => {
             let (n_rows, heads, head_dim, kv_heads) = attend_dims(graph, *anchor);
             let per_kv = heads / kv_heads.max(1);
-            let heads_per_block =
-                (1..=per_kv.min(ATTEND_HEADS)).rev().find(|n| per_kv % n == 0).unwrap_or(1);
-            let floats =
-                heads_per_block * head_dim + ATTEND_WARPS * heads_per_block * (head_dim + 2);
+            let floats = |n: usize| n * head_dim + ATTEND_WARPS * n * (head_dim + 2);
+            let fits = |n: &usize| per_kv % n == 0 && 4 * floats(*n) <= family_shared_bytes();
+            let heads_per_block = (1..=per_kv.min(ATTEND_HEADS)).rev().find(fits).unwrap_or(1);
             Launch {
                 n_blocks: (n_rows * heads / heads_per_block).max(1),
                 n_threads: ATTEND_WARPS * 32,
-                shared_bytes: 4 * floats,
+                shared_bytes: 4 * floats(heads_per_block),
                 heads_per_block,
                 ..base
             }
@@ -115,13 +115,19 @@ pub fn staged_width(k: usize) -> usize {
     k.next_multiple_of(LINEAR_CHUNK)
 }
 
-/// Shared memory of a linear kernel: the operand's rows, the tiles of sums, and the numbers that
-/// row reductions leave (two each at most).
+/// Rows whose sums a block of a linear kernel computes at once.
+pub fn linear_rows(n_rows: usize) -> usize {
+    n_rows.clamp(1, LINEAR_ROWS)
+}
+
+/// Shared memory of a linear kernel: the operand's rows, the tiles of sums, the numbers that row
+/// reductions leave (two each at most), and those that warps reduce with.
 pub(crate) fn linear_shared_bytes(linear: &Linear) -> usize {
     let n_segments = linear.groups.iter().map(|group| group.segments.len()).max().unwrap_or(0);
     let operand = if linear.staged { linear.n_rows * staged_width(linear.k) } else { 0 };
-    let sums = n_segments * linear.n_rows * LINEAR_TILE;
-    4 * (operand + sums + 2 * linear.row_ops.len() * linear.n_rows)
+    let sums = n_segments * linear_rows(linear.n_rows) * LINEAR_TILE;
+    let partial = if linear.row_ops.is_empty() { 0 } else { 2 * THREADS / 32 };
+    4 * (operand + sums + 2 * linear.row_ops.len() * linear.n_rows + partial)
 }
 
 /// Rows, query heads, head size and key heads of an attention.

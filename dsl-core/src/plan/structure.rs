@@ -280,7 +280,9 @@ fn check_rows(
             Op::Argmax => graph[id].ty.shape() == lead,
             Op::Append => {
                 let shape = graph[graph[id].inputs[1]].ty.shape();
-                shape.len() == lead.len() + 1 && shape[..lead.len()] == *lead
+                shape.len() == lead.len() + 1
+                    && shape[..lead.len()] == *lead
+                    && shape[lead.len()].size == frame.1
             }
             _ if graph[id].op.is_view() => return Err(Reason::View),
             _ => match graph[id].ty.shape().split_last() {
@@ -387,6 +389,10 @@ fn linear_kernel(
             return Err(Reason::SharedMemory { need_bytes, have_bytes: cx.shared_bytes });
         }
         linear.staged = false;
+        let need_bytes = super::schedule::linear_shared_bytes(&linear);
+        if need_bytes > cx.shared_bytes {
+            return Err(Reason::SharedMemory { need_bytes, have_bytes: cx.shared_bytes });
+        }
     }
     Ok(Structure { template: Template::Linear(linear), prologue, epilogue })
 }
