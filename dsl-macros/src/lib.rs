@@ -6,7 +6,11 @@ use proc_macro::TokenStream;
 ///
 /// The arguments are the dims, `D = 576`; the batch dim with its range, `B in 1..=64`; the type
 /// that operands of products are rounded to, `operand = bf16`; or named configurations of those,
-/// `llama_1b { D = 2048, … }, llama_8b { D = 4096, … }`.
+/// `llama_1b { D = 2048, … }, llama_8b { D = 4096, … }`. Dims begin with a capital.
+///
+/// A `Weight`, and a `Tensor` that does not mention the batch dim, is a field of the block's
+/// `Weights`; other arguments come with each call. The batch dim is the one with a range, or the
+/// one called `B`.
 #[proc_macro_attribute]
 pub fn decode(attr: TokenStream, item: TokenStream) -> TokenStream {
     fuseline_frontend::decode(attr.into(), item.into()).into()
@@ -21,7 +25,8 @@ pub fn budget(attr: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Declares a weight format:
 /// `#[weight_format(bits = 4, unsigned(bias = 8), group = 32, scale = f16)] pub struct Mine;`.
-/// Inside a decode module its functions can use it.
+/// The functions of the decode module that it stands in can use it; outside of one it only makes
+/// the type.
 #[proc_macro_attribute]
 pub fn weight_format(attr: TokenStream, item: TokenStream) -> TokenStream {
     fuseline_frontend::weight_format(attr.into(), item.into()).into()
