@@ -30,8 +30,11 @@ struct Figures {
 const FIELDS: [&str; 5] = ["blocks", "kernels", "planning_ms", "emission_ms", "total_ms"];
 
 impl Figures {
-    fn total_ms(&self) -> f64 {
-        self.values[4]
+    /// What the limits are for: planning and emission. `all` has parsing and writing items too,
+    /// with tokens that are not the compiler's.
+    fn limited_ms(&self) -> f64 {
+        let [_, _, planning, emission, _] = self.values;
+        planning + emission
     }
 }
 
@@ -42,17 +45,17 @@ pub fn run(check: bool) -> Result<(), Error> {
     for (name, profile, limit_ms) in PROFILES {
         let mut best = figures(profile)?;
         for _ in 1..N_TRIES {
-            if best.total_ms() < limit_ms {
+            if best.limited_ms() < limit_ms {
                 break;
             }
             let next = figures(profile)?;
-            if next.total_ms() < best.total_ms() {
+            if next.limited_ms() < best.limited_ms() {
                 best = next;
             }
         }
         rows.push((name, limit_ms, best));
     }
-    println!("| profile | blocks | kernels | planning | emission | all | limit |");
+    println!("| profile | blocks | kernels | planning | emission | all | limit of both |");
     println!("|---|---:|---:|---:|---:|---:|---:|");
     for (name, limit_ms, figures) in &rows {
         let [blocks, kernels, planning, emission, total] = figures.values;
@@ -64,9 +67,9 @@ pub fn run(check: bool) -> Result<(), Error> {
     if check {
         let slow: Vec<String> = rows
             .iter()
-            .filter(|(_, limit_ms, figures)| figures.total_ms() >= *limit_ms)
+            .filter(|(_, limit_ms, figures)| figures.limited_ms() >= *limit_ms)
             .map(|(name, limit_ms, figures)| {
-                format!("{name} {:.1} ms of {limit_ms} ms", figures.total_ms())
+                format!("{name} {:.1} ms of {limit_ms} ms", figures.limited_ms())
             })
             .collect();
         return if slow.is_empty() { Ok(()) } else { Err(Error::TooSlow(slow.join(", "))) };
