@@ -3,10 +3,9 @@
 // of the coefficients stand there; what is changed here is changed there too.
 //
 // Needs FL_DEVICE and no include. Compiled without contraction (--fmad=false), with subnormals and
-// with IEEE division and square root. Only the wrappers in the first section name intrinsics, so a
-// host compiler needs nothing but other wrappers: it defines FL_HOST_INTRINSICS and its own.
+// with IEEE division and square root. Only the wrappers in the first section name intrinsics.
 
-#ifndef FL_HOST_INTRINSICS
+#ifndef FL_HOST
 FL_DEVICE float fl_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 FL_DEVICE float fl_div(float a, float b) { return __fdiv_rn(a, b); }
 FL_DEVICE float fl_sqrt_rn(float x) { return __fsqrt_rn(x); }

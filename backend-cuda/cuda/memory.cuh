@@ -1,20 +1,16 @@
-// Access to memory and to the machine. Kernels touch global memory only through these functions,
-// so that the same text can be run and checked without a GPU. No header is included.
+// Access to memory. Kernels touch global memory only through these functions and shared memory
+// only through these arrays, so that the same text can be run and checked without a GPU: a host
+// compiler gets other definitions of all that stands between `#ifndef FL_HOST` and `#endif`, here
+// and in the other files. No header is included.
 
 #ifndef FL_HOST
 #define FL_DEVICE static __device__ __forceinline__
+// A function of memory that is made of others.
+#define FL_ACCESS FL_DEVICE
 #define FL_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 #define FL_TABLE static __device__ const
-#define FL_SHARED __shared__
-#define FL_DYNAMIC_SHARED(name) extern __shared__ float name[]
 #define FL_RESTRICT __restrict__
 #define FL_UNROLL _Pragma("unroll")
-
-FL_DEVICE int fl_block() { return (int)blockIdx.x; }
-FL_DEVICE int fl_thread() { return (int)threadIdx.x; }
-FL_DEVICE void fl_barrier() { __syncthreads(); }
-FL_DEVICE float fl_shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
-FL_DEVICE int fl_shuffle_xor_i32(int x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 
 FL_DEVICE float fl_load_f32(const float* p, long long i) { return p[i]; }
 FL_DEVICE int fl_load_i32(const int* p, long long i) { return p[i]; }
@@ -33,20 +29,10 @@ FL_DEVICE void fl_store_f32(float* p, long long i, float x) { p[i] = x; }
 FL_DEVICE void fl_store_i32(int* p, long long i, int x) { p[i] = x; }
 FL_DEVICE void fl_store_u16(unsigned short* p, long long i, unsigned short x) { p[i] = x; }
 
-// Widening is exact; narrowing rounds to nearest, ties to even.
-FL_DEVICE float fl_f16_to_f32(unsigned short x) {
-    float y;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
-    return y;
-}
-FL_DEVICE unsigned short fl_f32_to_f16(float x) {
-    unsigned short y;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
-    return y;
-}
-FL_DEVICE unsigned short fl_f32_to_bf16(float x) {
-    unsigned short y;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
-    return y;
-}
+// An array of n numbers in shared memory: from number `at` of what the launch asks for on, or of
+// its own.
+extern __shared__ float fl_shared[];
+typedef float* fl_shared_floats;
+#define FL_SHARED_FLOATS(name, at, n) float* const name = fl_shared + (at)
+#define FL_STATIC_SHARED_FLOATS(name, n) __shared__ float name[n]
 #endif

@@ -17,7 +17,7 @@ FL_DEVICE float fl_warp_max(float x) {
 }
 
 // `partial` has room for one number a warp.
-FL_DEVICE float fl_block_sum(float x, float* partial, int n_warps) {
+FL_DEVICE float fl_block_sum(float x, fl_shared_floats partial, int n_warps) {
     x = fl_warp_sum(x);
     fl_barrier();
     if (fl_thread() % 32 == 0) partial[fl_thread() / 32] = x;
@@ -27,7 +27,7 @@ FL_DEVICE float fl_block_sum(float x, float* partial, int n_warps) {
     return sum;
 }
 
-FL_DEVICE float fl_block_max(float x, float* partial, int n_warps) {
+FL_DEVICE float fl_block_max(float x, fl_shared_floats partial, int n_warps) {
     x = fl_warp_max(x);
     fl_barrier();
     if (fl_thread() % 32 == 0) partial[fl_thread() / 32] = x;
@@ -47,7 +47,7 @@ FL_DEVICE bool fl_beats(float a, int a_index, float b, int b_index) {
 }
 
 // The index of the largest x of the block; x and index are a thread's own candidate.
-FL_DEVICE int fl_block_argmax(float x, int index, float* partial, int n_warps) {
+FL_DEVICE int fl_block_argmax(float x, int index, fl_shared_floats partial, int n_warps) {
     FL_UNROLL
     for (int mask = 16; mask > 0; mask /= 2) {
         float other = fl_shuffle_xor(x, mask);

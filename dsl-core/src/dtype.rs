@@ -54,6 +54,42 @@ impl DType {
         }
     }
 
+    /// `values` rounded to this type, as they lie in memory: little endian, one after the other.
+    pub fn encode(self, values: &[f64]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(values.len() * self.bytes());
+        for &value in values {
+            match self {
+                DType::F32 => bytes.extend((value as f32).to_le_bytes()),
+                DType::F16 => bytes.extend(half::f16::from_f32(value as f32).to_le_bytes()),
+                DType::BF16 => bytes.extend(half::bf16::from_f32(value as f32).to_le_bytes()),
+                DType::I32 => bytes.extend((value as i32).to_le_bytes()),
+            }
+        }
+        bytes
+    }
+
+    /// The elements that lie in memory as `bytes`; a rest of less than an element is left out.
+    pub fn decode(self, bytes: &[u8]) -> Vec<f64> {
+        match self {
+            DType::F32 => {
+                let (words, _) = bytes.as_chunks();
+                words.iter().map(|&word| f64::from(f32::from_le_bytes(word))).collect()
+            }
+            DType::F16 => {
+                let (words, _) = bytes.as_chunks();
+                words.iter().map(|&word| half::f16::from_le_bytes(word).to_f64()).collect()
+            }
+            DType::BF16 => {
+                let (words, _) = bytes.as_chunks();
+                words.iter().map(|&word| half::bf16::from_le_bytes(word).to_f64()).collect()
+            }
+            DType::I32 => {
+                let (words, _) = bytes.as_chunks();
+                words.iter().map(|&word| f64::from(i32::from_le_bytes(word))).collect()
+            }
+        }
+    }
+
     /// Whether the type holds numbers with a fraction.
     pub fn is_float(self) -> bool {
         match self {

@@ -26,14 +26,15 @@ pub(crate) fn kernel(cx: &Context<'_>, body: &mut Body, anchor: ValueId) {
     let (cache_name, pos_name, int) = (cx.name(cache), cx.name(pos), cx.index_type());
     let none = BTreeMap::new();
 
-    body.line("FL_DYNAMIC_SHARED(shared);");
-    body.line(format!("float* q_shared = shared; // [{own}][{head_dim}]"));
-    body.line(format!("float* sums = q_shared + {}; // [warp][{own}][{head_dim}]", own * head_dim));
-    body.line(format!(
-        "float* maxima = sums + {}; // [warp][{own}]",
-        ATTEND_WARPS * own * head_dim
-    ));
-    body.line(format!("float* totals = maxima + {}; // [warp][{own}]", ATTEND_WARPS * own));
+    let mut used = 0;
+    let mut array = |name: &str, n: usize, dims: String| {
+        body.line(format!("FL_SHARED_FLOATS({name}, {used}, {n}); // {dims}"));
+        used += n;
+    };
+    array("q_shared", own * head_dim, format!("[{own}][{head_dim}]"));
+    array("sums", ATTEND_WARPS * own * head_dim, format!("[warp][{own}][{head_dim}]"));
+    array("maxima", ATTEND_WARPS * own, format!("[warp][{own}]"));
+    array("totals", ATTEND_WARPS * own, format!("[warp][{own}]"));
     body.line(format!("const {int} row = fl_block() / {chunks};"));
     body.line(format!("const int head0 = fl_block() % {chunks} * {own};"));
     let shape = graph[anchor].ty.shape();

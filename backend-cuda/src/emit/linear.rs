@@ -27,12 +27,14 @@ pub(crate) fn kernel(cx: &Context<'_>, body: &mut Body, linear: &Linear) {
     let n_sums = linear_rows(linear.n_rows);
     let tiles = n_segments * n_sums * LINEAR_TILE;
 
-    body.line("FL_DYNAMIC_SHARED(shared);");
     if linear.staged {
-        body.line(format!("float* x_shared = shared; // [{}][{padded}]", linear.n_rows));
+        body.line(format!(
+            "FL_SHARED_FLOATS(x_shared, 0, {staged}); // [{}][{padded}]",
+            linear.n_rows
+        ));
     }
     body.line(format!(
-        "float* tile = shared + {staged}; // [{n_segments}][{n_sums}][{LINEAR_TILE}]"
+        "FL_SHARED_FLOATS(tile, {staged}, {tiles}); // [{n_segments}][{n_sums}][{LINEAR_TILE}]"
     ));
     body.line(format!("const int n_rows = {};", cx.n_rows(lead)));
     body.line("const int lane = fl_thread() % 32;");
@@ -63,12 +65,13 @@ fn stage(cx: &Context<'_>, body: &mut Body, linear: &Linear, results_at: usize) 
     let (int, padded) = (cx.index_type(), staged_width(linear.k));
     let mut read: BTreeMap<ValueId, Vec<String>> = BTreeMap::new();
     if !linear.row_ops.is_empty() {
+        let n_results = 2 * linear.row_ops.len() * linear.n_rows;
         body.line(format!(
-            "float* row_results = shared + {results_at}; // [2 a reduction][{}]",
+            "FL_SHARED_FLOATS(row_results, {results_at}, {n_results}); // [2 a reduction][{}]",
             linear.n_rows
         ));
-        let partial_at = results_at + 2 * linear.row_ops.len() * linear.n_rows;
-        body.line(format!("float* partial = shared + {partial_at}; // [{}]", 2 * THREADS / 32));
+        let partial_at = results_at + n_results;
+        body.line(format!("FL_SHARED_FLOATS(partial, {partial_at}, {});", 2 * THREADS / 32));
         body.open(format!("for ({int} row = 0; row < n_rows; row++) {{"));
         let results = rows::reductions(cx, body, &linear.row_ops, linear.n_rows);
         body.open("if (fl_thread() == 0) {");

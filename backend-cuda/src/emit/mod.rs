@@ -2,7 +2,7 @@
 //! same plans give the same bytes.
 //!
 //! The text includes no header. It reaches memory and the machine only through the functions of
-//! `memory.cuh`, so that it can be checked and run without a GPU. It is to be compiled with
+//! `memory.cuh` and `threads.cuh`, so that it can be checked and run without a GPU. It is to be compiled with
 //! `-fmad=false`: where a multiplication and an addition round once, the text says `fl_fma`.
 
 mod attend;
@@ -33,6 +33,7 @@ use text::Body;
 /// The device functions that every source begins with, in order.
 pub const HELPERS: &[(&str, &str)] = &[
     ("memory.cuh", include_str!("../../cuda/memory.cuh")),
+    ("threads.cuh", include_str!("../../cuda/threads.cuh")),
     ("math.cuh", include_str!("../../cuda/math.cuh")),
     ("convert.cuh", include_str!("../../cuda/convert.cuh")),
     ("reduce.cuh", include_str!("../../cuda/reduce.cuh")),

@@ -33,6 +33,23 @@ pub enum Param {
     Rows,
 }
 
+impl Param {
+    /// The value that it belongs to, and which part of it.
+    pub fn value(self) -> Option<(ValueId, &'static str)> {
+        match self {
+            Param::Elements(id) | Param::Scalar(id) | Param::Result(id) => Some((id, "")),
+            Param::Codes(id) => Some((id, "codes of ")),
+            Param::Scales(id) => Some((id, "scales of ")),
+            Param::Offsets(id) => Some((id, "offsets of ")),
+            Param::Keys(id) => Some((id, "keys of ")),
+            Param::Values(id) => Some((id, "values of ")),
+            Param::Positions(id) => Some((id, "positions of ")),
+            Param::Sequences(id) => Some((id, "sequences of ")),
+            Param::Rows => None,
+        }
+    }
+}
+
 /// The parameters of a kernel.
 pub fn params(plan: &Plan, kernel: &Kernel) -> Vec<Param> {
     let graph = plan.graph();

@@ -142,7 +142,7 @@ pub(crate) fn kernel(cx: &Context<'_>, body: &mut Body, rows: &Rows) {
     let operand = graph[graph[rows.row_ops[0]].inputs[0]].ty.shape();
     let lead = &operand[..operand.len() - 1];
     let int = cx.index_type();
-    body.line(format!("FL_SHARED float partial[{}];", 2 * THREADS / 32));
+    body.line(format!("FL_STATIC_SHARED_FLOATS(partial, {});", 2 * THREADS / 32));
     body.line(format!("const {int} row = fl_block();"));
     body.line(format!("if (row >= {}) return;", cx.n_rows(lead)));
     let results = reductions(cx, body, &rows.row_ops, rows.n_rows);

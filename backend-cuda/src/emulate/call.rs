@@ -1,0 +1,460 @@
+//! One call of a plan under emulation: every kernel alone on the oracle's operands, then all of
+//! them on each other's results.
+
+use super::compare::{Mismatch, coords_of, first_bad, limit, stored_limit, sum_scale};
+use super::error::{Error, Result};
+use super::fault::{Fault, FaultKind};
+use super::process::{Argument, BufferId, Process, Shape};
+use crate::emit::{Param, params};
+use fuseline_core::dtype::DType;
+use fuseline_core::ir::{Graph, Op, Type, ValueId};
+use fuseline_core::oracle::{self, Datum};
+use fuseline_core::plan::{Kernel, Place, Plan};
+use std::collections::BTreeMap;
+
+/// What one call left.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The block's results, as the chain of all kernels stored them.
+    pub results: Vec<Vec<f64>>,
+    /// Kernels that were launched, alone and in the chain.
+    pub n_launches: usize,
+    /// The largest error of an element of any value, relative to the value's largest element.
+    pub worst_error: f64,
+}
+
+/// Runs a call of up to the plan's rows: the kernels must be those of the opened library. Places
+/// of a cache that hold NaN count as unwritten: a kernel that reads one is at fault.
+///
+/// # Errors
+/// [`Error::Fault`] and [`Error::Mismatch`] for a kernel's mistakes; [`Error::Oracle`] if the
+/// arguments are not the graph's.
+pub fn run(
+    process: &mut Process,
+    library: usize,
+    plan: &Plan,
+    rows: usize,
+    args: &[Datum],
+) -> Result<Outcome> {
+    let mut after = args.to_vec();
+    let all = oracle::run_all(plan.graph(), rows, &mut after)?;
+    let outcome = Outcome { results: Vec::new(), n_launches: 0, worst_error: 0.0 };
+    let mut call = Call {
+        process,
+        library,
+        plan,
+        rows,
+        before: args,
+        after: &after,
+        all: &all,
+        constants: BTreeMap::new(),
+        outcome,
+    };
+    if rows > 0 {
+        for kernel in plan.kernels() {
+            call.alone(kernel)?;
+        }
+    }
+    call.chain()?;
+    Ok(call.outcome)
+}
+
+/// A part of an argument's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Plane {
+    Elements,
+    Codes,
+    Scales,
+    Offsets,
+    Positions,
+    Sequences,
+}
+
+/// Which half of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Half {
+    Keys,
+    Values,
+}
+
+struct Call<'a> {
+    process: &'a mut Process,
+    library: usize,
+    plan: &'a Plan,
+    rows: usize,
+    before: &'a [Datum],
+    after: &'a [Datum],
+    /// The oracle's tensors.
+    all: &'a [Option<Vec<f64>>],
+    /// Memory that no kernel writes.
+    constants: BTreeMap<(ValueId, Plane), (BufferId, usize)>,
+    outcome: Outcome,
+}
+
+/// Stored elements that are to be compared with the oracle's.
+struct Check<'a> {
+    value: ValueId,
+    half: Option<Half>,
+    dtype: DType,
+    expected: &'a [f64],
+    buffer: BufferId,
+    at: usize,
+    scale: f64,
+}
+
+impl<'a> Call<'a> {
+    fn graph(&self) -> &'a Graph {
+        self.plan.graph()
+    }
+
+    fn datum(&self, state: &'a [Datum], arg: ValueId) -> Option<&'a Datum> {
+        let place = self.graph().args.iter().position(|own| own.value == arg)?;
+        state.get(place)
+    }
+
+    /// The oracle's elements of a tensor.
+    fn elements(&self, id: ValueId) -> &'a [f64] {
+        self.all[id.index()].as_deref().unwrap_or_default()
+    }
+
+    /// Memory that holds one plane of an argument, or the oracle's elements of a value.
+    fn constant(&mut self, id: ValueId, plane: Plane) -> Result<Argument> {
+        if !self.constants.contains_key(&(id, plane)) {
+            let integers =
+                |numbers: &[i32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<u8>>();
+            let contents = match (plane, self.datum(self.before, id)) {
+                (Plane::Codes, Some(Datum::Weight(packed))) => packed.codes.clone(),
+                (Plane::Scales, Some(Datum::Weight(packed))) => packed.scales.clone(),
+                (Plane::Offsets, Some(Datum::Weight(packed))) => packed.offsets.clone(),
+                (Plane::Positions, Some(Datum::Index { positions, .. })) => integers(positions),
+                (Plane::Sequences, Some(Datum::Index { sequences, .. })) => integers(sequences),
+                _ => self.graph()[id].ty.dtype().encode(self.elements(id)),
+            };
+            let buffer = self.process.upload(&contents, 1)?;
+            self.constants.insert((id, plane), (buffer, contents.len()));
+        }
+        let (buffer, bytes) = self.constants[&(id, plane)];
+        Ok(Argument::Memory { buffer, at: 0, bytes, writable: false })
+    }
+
+    /// Memory that holds half of a cache; NaNs are unwritten places.
+    fn cache(&mut self, state: &'a [Datum], cache: ValueId, half: Half) -> Result<BufferId> {
+        let dtype = self.graph()[cache].ty.dtype();
+        let elements = half_of(self.datum(state, cache), half);
+        let size = dtype.bytes();
+        let buffer = self.process.upload(&dtype.encode(elements), size)?;
+        let mut at = 0;
+        for run in elements.chunk_by(|a, b| a.is_nan() == b.is_nan()) {
+            if run.first().is_some_and(|x| x.is_nan()) {
+                self.process.forget(buffer, at * size, run.len() * size)?;
+            }
+            at += run.len();
+        }
+        Ok(buffer)
+    }
+
+    /// A parameter that is the same alone and in the chain.
+    fn plain(&mut self, param: Param) -> Result<Option<Argument>> {
+        Ok(Some(match param {
+            Param::Rows => Argument::Int(self.rows as i32),
+            Param::Scalar(id) => match self.datum(self.before, id) {
+                Some(Datum::Scalar(number)) => Argument::Float(*number),
+                _ => Argument::Float(f32::NAN),
+            },
+            Param::Codes(id) => self.constant(id, Plane::Codes)?,
+            Param::Scales(id) => self.constant(id, Plane::Scales)?,
+            Param::Offsets(id) => self.constant(id, Plane::Offsets)?,
+            Param::Positions(id) => self.constant(id, Plane::Positions)?,
+            Param::Sequences(id) => self.constant(id, Plane::Sequences)?,
+            Param::Elements(_) | Param::Keys(_) | Param::Values(_) | Param::Result(_) => {
+                return Ok(None);
+            }
+        }))
+    }
+
+    /// One kernel, on the oracle's values of what it loads.
+    fn alone(&mut self, kernel: &Kernel) -> Result<()> {
+        let graph = self.graph();
+        let list = params(self.plan, kernel);
+        let (mut arguments, mut checks) = (Vec::new(), Vec::new());
+        for &param in &list {
+            if let Some(argument) = self.plain(param)? {
+                arguments.push(argument);
+                continue;
+            }
+            arguments.push(match param {
+                Param::Keys(id) | Param::Values(id) => {
+                    let half = half_of_param(param);
+                    let writes = appends(graph, kernel, id);
+                    let state = if writes.is_some() { self.before } else { self.after };
+                    let buffer = self.cache(state, id, half)?;
+                    if let Some(append) = writes {
+                        checks.push(self.cache_check(append, id, half, buffer));
+                    }
+                    let bytes = graph[id].ty.bytes() / 2;
+                    Argument::Memory { buffer, at: 0, bytes, writable: writes.is_some() }
+                }
+                Param::Result(id) => {
+                    let bytes = self.live_bytes(id);
+                    let buffer = self.process.alloc(bytes, graph[id].ty.dtype().bytes())?;
+                    checks.push(self.tensor_check(id, buffer, 0));
+                    Argument::Memory { buffer, at: 0, bytes, writable: true }
+                }
+                Param::Elements(id) => self.constant(id, Plane::Elements)?,
+                _ => continue, // plain ones were dealt with
+            });
+        }
+        self.launch(kernel, &list, &arguments)?;
+        let bound = limit(graph, &kernel.members);
+        for check in checks {
+            self.compare(&check, kernel, true, bound)?;
+        }
+        Ok(())
+    }
+
+    /// All kernels, one after the other.
+    fn chain(&mut self) -> Result<()> {
+        let (plan, graph) = (self.plan, self.graph());
+        let granule = DType::ALL.iter().map(|dtype| dtype.bytes()).min().unwrap_or(1);
+        let scratch = self.process.alloc(plan.scratch_bytes(), granule)?;
+        let mut outputs = Vec::new();
+        for &id in &graph.outputs {
+            let bytes = self.live_bytes(id);
+            outputs.push(self.process.alloc(bytes, graph[id].ty.dtype().bytes())?);
+        }
+        let mut caches: BTreeMap<(ValueId, Half), BufferId> = BTreeMap::new();
+        let launched = if self.rows > 0 { plan.kernels() } else { &[] };
+        for kernel in launched {
+            let list = params(plan, kernel);
+            let mut arguments = Vec::new();
+            for &param in &list {
+                if let Some(argument) = self.plain(param)? {
+                    arguments.push(argument);
+                    continue;
+                }
+                arguments.push(match param {
+                    Param::Keys(id) | Param::Values(id) => {
+                        let half = half_of_param(param);
+                        let buffer = match caches.get(&(id, half)) {
+                            Some(&buffer) => buffer,
+                            None => self.cache(self.before, id, half)?,
+                        };
+                        caches.insert((id, half), buffer);
+                        let bytes = graph[id].ty.bytes() / 2;
+                        let writable = appends(graph, kernel, id).is_some();
+                        Argument::Memory { buffer, at: 0, bytes, writable }
+                    }
+                    Param::Elements(id) | Param::Result(id) => {
+                        let bytes = self.live_bytes(id);
+                        let writable = matches!(param, Param::Result(_));
+                        match plan.place(id) {
+                            Place::Scratch(at) => {
+                                if writable {
+                                    // Another value may have been here.
+                                    self.process.forget(scratch, at, bytes)?;
+                                }
+                                Argument::Memory { buffer: scratch, at, bytes, writable }
+                            }
+                            Place::Output(n) => {
+                                let buffer = outputs[n];
+                                Argument::Memory { buffer, at: 0, bytes, writable }
+                            }
+                            Place::None | Place::Arg | Place::Cache(_) => {
+                                self.constant(id, Plane::Elements)?
+                            }
+                        }
+                    }
+                    _ => continue, // plain ones were dealt with
+                });
+            }
+            self.launch(kernel, &list, &arguments)?;
+        }
+        let Some(last) = launched.last() else {
+            self.outcome.results = vec![Vec::new(); graph.outputs.len()];
+            return Ok(());
+        };
+        let members: Vec<ValueId> =
+            plan.kernels().iter().flat_map(|kernel| kernel.members.clone()).collect();
+        // Errors of one kernel are operands of the next.
+        let bound = limit(graph, &members);
+        for &id in &graph.outputs {
+            let Place::Output(n) = plan.place(id) else { continue };
+            let check = self.tensor_check(id, outputs[n], 0);
+            let found = self.compare(&check, last, false, bound)?;
+            self.outcome.results.push(found);
+        }
+        for (&(cache, half), &buffer) in &caches {
+            let append = plan.kernels().iter().find_map(|kernel| appends(graph, kernel, cache));
+            if let Some(append) = append {
+                let check = self.cache_check(append, cache, half, buffer);
+                self.compare(&check, last, false, bound)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn launch(&mut self, kernel: &Kernel, list: &[Param], arguments: &[Argument]) -> Result<()> {
+        let launch = &kernel.launch;
+        let shape = Shape {
+            n_blocks: launch.n_blocks,
+            n_threads: launch.n_threads,
+            shared_bytes: launch.shared_bytes,
+        };
+        self.outcome.n_launches += 1;
+        let done = self.process.launch(self.library, &kernel.name, shape, arguments);
+        done.map_err(|error| match error {
+            Error::Fault(mut fault) => {
+                explain(&mut fault, self.plan, kernel, list);
+                Error::Fault(fault)
+            }
+            other => other,
+        })
+    }
+
+    fn live_bytes(&self, id: ValueId) -> usize {
+        self.elements(id).len() * self.graph()[id].ty.dtype().bytes()
+    }
+
+    fn tensor_check(&self, value: ValueId, buffer: BufferId, at: usize) -> Check<'a> {
+        let dtype = self.graph()[value].ty.dtype();
+        let scale = sum_scale(self.graph(), value, self.rows, self.all);
+        Check { value, half: None, dtype, expected: self.elements(value), buffer, at, scale }
+    }
+
+    fn cache_check(
+        &self,
+        append: ValueId,
+        cache: ValueId,
+        half: Half,
+        buffer: BufferId,
+    ) -> Check<'a> {
+        let dtype = self.graph()[cache].ty.dtype();
+        let expected = half_of(self.datum(self.after, cache), half);
+        Check { value: append, half: Some(half), dtype, expected, buffer, at: 0, scale: 0.0 }
+    }
+
+    /// Compares what was stored with the oracle, and gives it.
+    fn compare(
+        &mut self,
+        check: &Check<'_>,
+        kernel: &Kernel,
+        alone: bool,
+        bound: f64,
+    ) -> Result<Vec<f64>> {
+        let graph = self.graph();
+        let size = check.dtype.bytes();
+        let n_bytes = check.expected.len() * size;
+        let value = match check.half {
+            None => graph.line(check.value),
+            Some(half) => format!("{half:?} of {}", graph.line(check.value)),
+        };
+        // All of a result is written; of a cache, what was appended.
+        if check.half.is_none() {
+            let first = self.process.first_unwritten(check.buffer, check.at, n_bytes)?;
+            if let Some(byte) = first {
+                let element = (byte - check.at) / size;
+                let coords = coords_of(graph[check.value].ty.shape(), self.rows, element);
+                return Err(Error::Fault(Box::new(Fault {
+                    kind: FaultKind::Unwritten,
+                    kernel: kernel.name.clone(),
+                    block: 0,
+                    thread: 0,
+                    line: None,
+                    memory: None,
+                    value: Some(value),
+                    other: None,
+                    detail: format!("element {element} {coords:?}"),
+                })));
+            }
+        }
+        let mut bytes = vec![0; n_bytes];
+        self.process.read(check.buffer, check.at, &mut bytes)?;
+        let found = check.dtype.decode(&bytes);
+        let limit = stored_limit(check.dtype, bound);
+        let Some((element, n_bad, error)) = first_bad(check.expected, &found, check.scale, limit)
+        else {
+            let error = first_bad(check.expected, &found, check.scale, -1.0);
+            let worst = error.map_or(0.0, |(_, _, worst)| worst);
+            self.outcome.worst_error = self.outcome.worst_error.max(worst);
+            return Ok(found);
+        };
+        let writer = self.process.writer(check.buffer, check.at + element * size)?;
+        let writer = writer.map(|w| (w.block, w.thread, self.process.line_of(&w)));
+        let coords = match (check.half, &graph[check.value].ty) {
+            (Some(_), Type::Cache { kv_heads, head_dim, capacity, .. }) => {
+                let (row, d) = (element / head_dim.size, element % head_dim.size);
+                let (row, position) = (row / capacity.size, row % capacity.size);
+                vec![row / kv_heads.size, row % kv_heads.size, position, d]
+            }
+            (_, ty) => coords_of(ty.shape(), self.rows, element),
+        };
+        Err(Error::Mismatch(Box::new(Mismatch {
+            kernel: kernel.name.clone(),
+            alone,
+            value,
+            element,
+            coords,
+            n_bad,
+            n_elements: found.len(),
+            expected: check.expected[element],
+            found: found[element],
+            error,
+            limit,
+            writer,
+        })))
+    }
+}
+
+/// The append of a kernel to a cache.
+pub(crate) fn appends(graph: &Graph, kernel: &Kernel, cache: ValueId) -> Option<ValueId> {
+    let to_it = |id: &ValueId| graph[*id].op == Op::Append && graph[*id].inputs[0] == cache;
+    kernel.stores.iter().copied().find(|id| to_it(id))
+}
+
+fn half_of_param(param: Param) -> Half {
+    match param {
+        Param::Values(_) => Half::Values,
+        _ => Half::Keys,
+    }
+}
+
+fn half_of(datum: Option<&Datum>, half: Half) -> &[f64] {
+    match (datum, half) {
+        (Some(Datum::Cache { keys, .. }), Half::Keys) => keys,
+        (Some(Datum::Cache { values, .. }), Half::Values) => values,
+        _ => &[],
+    }
+}
+
+/// Names the value that a fault is about: the parameter's, or one that its line names, or what
+/// the kernel stores.
+pub(crate) fn explain(fault: &mut Fault, plan: &Plan, kernel: &Kernel, list: &[Param]) {
+    let graph = plan.graph();
+    let parameter = fault.memory.as_ref().and_then(|memory| memory.parameter);
+    let param = parameter.and_then(|parameter| list.get(parameter));
+    if let Some((id, part)) = param.and_then(|param| param.value()) {
+        if let Some(memory) = &mut fault.memory {
+            memory.name = match &graph[id].name {
+                Some(name) => format!("{part}{id} `{name}`"),
+                None => format!("{part}{id}"),
+            };
+        }
+        fault.value = Some(graph.line(id));
+        return;
+    }
+    let named = fault.line.as_ref().and_then(|line| {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words = line.text.split(|c: char| !is_word(c));
+        let numbers = words.filter_map(|word| {
+            let digits = word.trim_end_matches("_out").trim_end_matches("_i");
+            let at = digits.rfind(|c: char| !c.is_ascii_digit())?;
+            let name = &digits[..=at];
+            let is_value = name.ends_with('_') || name == "v";
+            is_value.then(|| digits[at + 1..].parse::<usize>().ok())?
+        });
+        let known = |number: usize| kernel.members.iter().find(|id| id.index() == number);
+        numbers.filter_map(known).next().copied()
+    });
+    let id = named.or(kernel.stores.first().copied());
+    fault.value = id.map(|id| graph.line(id));
+}
