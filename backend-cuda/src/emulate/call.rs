@@ -1,10 +1,10 @@
 //! One call of a plan under emulation: every kernel alone on the oracle's operands, then all of
 //! them on each other's results.
 
-use super::compare::{Mismatch, coords_of, first_bad, limit, stored_limit, sum_scale};
+use super::compare::{Bounds, Mismatch, compare, coords_of, limit, rounded_once, sum_scale};
 use super::error::{Error, Result};
 use super::fault::{Fault, FaultKind};
-use super::process::{Argument, BufferId, Process, Shape};
+use super::process::{Argument, BufferId, Process, Shape, Writer};
 use crate::emit::{Param, params};
 use fuseline_core::dtype::DType;
 use fuseline_core::ir::{Graph, Op, Type, ValueId};
@@ -370,16 +370,17 @@ impl<'a> Call<'a> {
         let mut bytes = vec![0; n_bytes];
         self.process.read(check.buffer, check.at, &mut bytes)?;
         let found = check.dtype.decode(&bytes);
-        let limit = stored_limit(check.dtype, bound);
-        let Some((element, n_bad, error)) = first_bad(check.expected, &found, check.scale, limit)
-        else {
-            let error = first_bad(check.expected, &found, check.scale, -1.0);
-            let worst = error.map_or(0.0, |(_, _, worst)| worst);
-            self.outcome.worst_error = self.outcome.worst_error.max(worst);
+        // In a chain, an earlier kernel may have rounded.
+        let once = alone && rounded_once(graph, &kernel.members, check.value);
+        let bounds = Bounds::new(check.dtype, found.len(), check.scale, bound, once);
+        let difference = compare(check.expected, &found, &bounds);
+        let Some(element) = difference.first else {
+            self.outcome.worst_error = self.outcome.worst_error.max(difference.worst);
             return Ok(found);
         };
         let writer = self.process.writer(check.buffer, check.at + element * size)?;
-        let writer = writer.map(|w| (w.block, w.thread, self.process.line_of(&w)));
+        let line = |w: &Writer| self.process.line_of(w, &kernel.name);
+        let writer = writer.map(|w| (w.block, w.thread, line(&w)));
         let coords = match (check.half, &graph[check.value].ty) {
             (Some(_), Type::Cache { kv_heads, head_dim, capacity, .. }) => {
                 let (row, d) = (element / head_dim.size, element % head_dim.size);
@@ -394,12 +395,13 @@ impl<'a> Call<'a> {
             value,
             element,
             coords,
-            n_bad,
+            n_bad: difference.n_bad,
             n_elements: found.len(),
             expected: check.expected[element],
             found: found[element],
-            error,
-            limit,
+            error: difference.worst,
+            limit: bounds.limit,
+            max_rounded: bounds.max_rounded,
             writer,
         })))
     }

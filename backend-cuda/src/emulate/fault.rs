@@ -168,9 +168,9 @@ impl Fault {
     pub(crate) fn new(raw: RawFault, kernel: &str, libraries: &[Library]) -> Fault {
         let kind = FaultKind::REPORTED.get(usize::from(raw.kind)).copied();
         let kind = kind.unwrap_or(FaultKind::Undefined);
-        let line = resolve(libraries, kernel, &raw.frames).into_iter().next();
+        let line = resolve(libraries, kernel, &raw.frames);
         let other = raw.other.map(|(block, thread, place)| {
-            let line = resolve(libraries, kernel, &[place]).into_iter().next();
+            let line = resolve(libraries, kernel, &[place]);
             Other { block, thread, line }
         });
         // For shared memory the text is the array's name, behind what the other thread did.
@@ -256,13 +256,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The lines of generated source that instructions come from: for each the innermost that stands
-/// in the kernel itself, or else the innermost of all. Instructions of other files give none.
-pub(crate) fn resolve(libraries: &[Library], kernel: &str, frames: &[Place]) -> Vec<Line> {
+/// The line of generated source that an instruction comes from; of its callers, innermost first,
+/// the first that stands in the kernel itself, or else in any source.
+pub(crate) fn resolve(libraries: &[Library], kernel: &str, frames: &[Place]) -> Option<Line> {
     let mut lines = Vec::new();
     for frame in frames {
         let Some(library) = libraries.get(frame.library as usize) else { continue };
-        let inlined = addr2line(library, frame.offset);
         let in_source = |(function, path, number): &(String, String, usize)| {
             let source = library.sources.iter().find(|source| path.ends_with(file_name(source)))?;
             let text = source.text.lines().nth(number.checked_sub(1)?)?.trim().to_string();
@@ -270,15 +269,15 @@ pub(crate) fn resolve(libraries: &[Library], kernel: &str, frames: &[Place]) -> 
             let name = name.split('(').next().unwrap_or(name).to_string();
             Some((name, Line { path: path.clone(), number: *number, text, inside: None }))
         };
-        lines.extend(inlined.iter().filter_map(in_source));
+        lines.extend(addr2line(library, frame.offset).iter().filter_map(in_source));
     }
     let Some(at) = lines.iter().position(|(function, _)| function == kernel) else {
-        return lines.into_iter().map(|(_, line)| line).take(1).collect();
+        return lines.into_iter().map(|(_, line)| line).next();
     };
     // What the kernel called there.
     let inside = (at > 0).then(|| lines[0].0.clone());
     let (_, line) = lines.swap_remove(at);
-    vec![Line { inside, ..line }]
+    Some(Line { inside, ..line })
 }
 
 fn file_name(source: &super::compiler::Source) -> &str {

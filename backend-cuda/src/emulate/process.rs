@@ -2,7 +2,7 @@
 
 use super::compiler::{Folder, Library, Options};
 use super::error::{Error, Result};
-use super::fault::{Fault, Place, RawFault};
+use super::fault::{Fault, Line, Place, RawFault, resolve};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -214,9 +214,9 @@ impl Process {
         Ok(known.then_some(Writer { block, thread, place }))
     }
 
-    /// The source line of a writer's instruction.
-    pub fn line_of(&self, writer: &Writer) -> Option<super::fault::Line> {
-        super::fault::resolve(&self.libraries, "", &[writer.place]).into_iter().next()
+    /// The source line of a kernel at which a thread wrote.
+    pub fn line_of(&self, writer: &Writer, kernel: &str) -> Option<Line> {
+        resolve(&self.libraries, kernel, &[writer.place])
     }
 
     /// Runs a kernel of a library that was opened, to its end.
