@@ -33,6 +33,7 @@ mod cargo;
 mod files;
 mod find;
 
+use fuseline_frontend::compile::CompiledBlock;
 use std::path::{Path, PathBuf};
 
 /// What was read, written and noticed.
@@ -92,6 +93,55 @@ pub fn write(root: impl AsRef<Path>) -> Result<(), BuildError> {
     Ok(())
 }
 
+/// A planned block of a crate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The modules around it and its own name.
+    pub path: Vec<String>,
+    /// The graph's text.
+    pub ir: String,
+    /// The CUDA source.
+    pub cuda: String,
+    /// The plans' reports.
+    pub explain: String,
+}
+
+/// The blocks of a crate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Blocks {
+    /// In the order of the files and of their text.
+    pub blocks: Vec<Block>,
+    /// The Rust files that were read.
+    pub sources: Vec<PathBuf>,
+    /// What is wrong with blocks or with the files that could not be followed.
+    pub warnings: Vec<String>,
+}
+
+/// The blocks of the crate whose root is the Rust file `root`.
+///
+/// # Errors
+/// If `root` cannot be read.
+pub fn blocks(root: &Path) -> Result<Blocks, BuildError> {
+    let found = find::programs(root)?;
+    let (sources, warnings) = (found.sources, found.warnings);
+    let mut all = Blocks { blocks: Vec::new(), sources, warnings };
+    for program in found.programs {
+        let (blocks, errors) = fuseline_frontend::blocks(program.attr, program.item);
+        if let Some(error) = errors.list().first() {
+            // The compiler gives the help and the place.
+            let text = error.diagnostic.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            all.warnings.push(format!("{}: {first}", program.file.display()));
+            continue;
+        }
+        for CompiledBlock { path, ir, cuda, explain, .. } in blocks {
+            let path = program.modules.iter().cloned().chain(path).collect();
+            all.blocks.push(Block { path, ir, cuda, explain });
+        }
+    }
+    Ok(all)
+}
+
 /// Writes the blocks of the crate whose root is the Rust file `root` into `folder`.
 ///
 /// Files that have their text already are left as they are; files of blocks that are gone are not
@@ -100,27 +150,16 @@ pub fn write(root: impl AsRef<Path>) -> Result<(), BuildError> {
 /// # Errors
 /// If `root` cannot be read, or a file cannot be written.
 pub fn write_to(root: &Path, folder: &Path) -> Result<Report, BuildError> {
-    let found = find::programs(root)?;
-    let mut report = Report { sources: found.sources, files: Vec::new(), warnings: found.warnings };
-    for program in found.programs {
-        let (blocks, errors) = fuseline_frontend::blocks(program.attr, program.item);
-        if let Some(error) = errors.list().first() {
-            // The compiler gives the help and the place.
-            let text = error.diagnostic.to_string();
-            let first = text.lines().next().unwrap_or_default();
-            report.warnings.push(format!("{}: {first}", program.file.display()));
-            continue;
-        }
-        for block in blocks {
-            let mut path = folder.to_path_buf();
-            path.extend(program.modules.iter().chain(&block.path));
-            for (extension, text) in
-                [("cu", &block.cuda), ("plan", &block.explain), ("ir", &block.ir)]
-            {
-                let path = path.with_extension(extension);
-                files::write_if_changed(&path, text)?;
-                report.files.push(path);
-            }
+    let Blocks { blocks, sources, warnings } = blocks(root)?;
+    let mut report = Report { sources, files: Vec::new(), warnings };
+    for block in blocks {
+        let mut path = folder.to_path_buf();
+        path.extend(&block.path);
+        for (extension, text) in [("cu", &block.cuda), ("plan", &block.explain), ("ir", &block.ir)]
+        {
+            let path = path.with_extension(extension);
+            files::write_if_changed(&path, text)?;
+            report.files.push(path);
         }
     }
     Ok(report)

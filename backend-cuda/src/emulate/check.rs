@@ -18,6 +18,8 @@ pub struct Check {
     pub seed: u64,
     /// Whether every operation is a kernel of its own.
     pub unfused: bool,
+    /// A source that is run in place of the generated one: with the same kernels and parameters.
+    pub source: Option<String>,
     /// How sources are compiled and run.
     pub options: Options,
 }
@@ -42,26 +44,37 @@ pub struct Report {
 pub fn check(ir: &str, check: &Check) -> Result<Report> {
     let graph = Graph::parse(ir).map_err(Error::Parse)?;
     let emulator = Emulator::new(check.options)?;
-    check_graph(&emulator, &graph, check)
+    check_graph(&emulator, &graph, check, &mut |_, _| {})
 }
 
-/// Checks a graph with an emulator that is there already; its options take precedence.
+/// Checks a graph with an emulator that is there already, whose options count. `progress` is told
+/// how many calls are done, of how many.
 ///
 /// # Errors
 /// Those of [`check`].
-pub fn check_graph(emulator: &Emulator, graph: &Graph, check: &Check) -> Result<Report> {
+pub fn check_graph(
+    emulator: &Emulator,
+    graph: &Graph,
+    check: &Check,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Report> {
     let plans = plans(graph, check)?;
-    let library = emulator.compile(&[&emit::source(&plans)])?;
+    let calls = calls(graph, &plans, &check.rows)?;
+    progress(0, calls.len());
+    let source = check.source.clone().unwrap_or_else(|| emit::source(&plans));
+    let library = emulator.compile(&[&source])?;
     let mut process = emulator.start()?;
     let number = process.open(&library)?;
     let mut report = Report { rows: Vec::new(), n_launches: 0, worst_error: 0.0 };
-    for (plan, rows) in calls(graph, &plans, &check.rows)? {
+    let n_calls = calls.len();
+    for (index, (plan, rows)) in calls.into_iter().enumerate() {
         let mut args = random_args(plan.graph(), rows, check.seed);
         blank_unread(plan.graph(), &mut args);
         let outcome = call::run(&mut process, number, plan, rows, &args)?;
         report.rows.push(rows);
         report.n_launches += outcome.n_launches;
         report.worst_error = report.worst_error.max(outcome.worst_error);
+        progress(index + 1, n_calls);
     }
     Ok(report)
 }
