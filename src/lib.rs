@@ -57,6 +57,46 @@ pub use fuseline_runtime::tensor::{Scalar, Tensor, Tokens};
 pub use fuseline_runtime::weight::Weight;
 pub use half::{bf16, f16};
 
+/// The generated CUDA, run on the CPU and checked: for tests of blocks where there is no GPU.
+///
+/// [`check`](emulate::check) runs one block on random arguments and compares every kernel with an
+/// exact reference. [`device`](emulate::device) runs a whole program.
+///
+/// ```
+/// # use fuseline::prelude::*;
+/// #[decode(B in 1..=4, D = 64)]
+/// fn gate(x: Tensor<f32, B, D>, y: Tensor<f32, B, D>) -> Tensor<f32, B, D> {
+///     x.silu() * y
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # if std::process::Command::new("g++").arg("--version").output().is_err() { return Ok(()) }
+/// use fuseline::emulate::{self, Check};
+/// let report = emulate::check(gate::IR, &Check { rows: vec![3], ..Check::default() })?;
+/// assert!(report.worst_error < 1e-6);
+///
+/// let device = emulate::device(emulate::Options::default())?;
+/// let numbers = |x: f32| Tensor::from_slice(&device, &[x; 2 * 64]);
+/// let block = gate::load(&device)?;
+/// let result = block.call(&mut block.arena()?, &numbers(1.0)?, &numbers(2.0)?)?;
+/// assert_eq!(result.shape(), [2, 64]);
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "emulate")]
+pub mod emulate {
+    use crate::Device;
+    pub use fuseline_cuda::emulate::*;
+
+    /// A device that runs the generated CUDA on the CPU. A kernel's fault is the call's error.
+    ///
+    /// # Errors
+    /// If there is no C++ compiler.
+    pub fn device(options: Options) -> Result<Device> {
+        Ok(Device::from_backend(EmulatedDevice::new(options)?))
+    }
+}
+
 /// What programs with decode blocks use.
 pub mod prelude {
     pub use crate::{

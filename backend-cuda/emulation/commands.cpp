@@ -1,5 +1,5 @@
-// Reads commands from standard input, or from the file that the first argument names, and writes
-// replies to standard output. Integers are little-endian, as are this program's machines.
+// Reads commands from standard input and writes replies to standard output; or reads recorded
+// commands from the file that the first argument names, for a debugger. Integers are little-endian, as are this program's machines.
 
 #include "emulator.h"
 #include <dlfcn.h>
@@ -19,6 +19,7 @@ static uint32_t n_libraries;
 
 // Standard output belongs to the replies.
 static FILE *in, *out;
+bool replaying = false;
 
 void reply(const void* data, size_t bytes) { fwrite(data, 1, bytes, out); }
 void end_reply() { fflush(out); }
@@ -144,8 +145,10 @@ int main(int n_arguments, char** arguments) {
         perror(arguments[1]);
         return 4;
     }
-    // What else is printed must not come between replies.
-    out = fdopen(dup(1), "wb");
+    replaying = n_arguments > 1;
+    // What else is printed must not come between replies; nobody waits for those to recorded
+    // commands.
+    out = replaying ? fopen("/dev/null", "wb") : fdopen(dup(1), "wb");
     dup2(2, 1);
     if (!out) return 4;
     catch_crashes();
@@ -160,6 +163,7 @@ int main(int n_arguments, char** arguments) {
                 make_buffer(id, bytes, granule, get<uint8_t>() != 0);
                 break;
             }
+            case 'F': free_buffer(get<uint32_t>()); break;
             case 'W': {  // bytes for a buffer
                 Buffer& own = get_range(&at, &bytes);
                 get(own.data + at, bytes);

@@ -83,6 +83,7 @@ struct View {
 
 Buffer& buffer(uint32_t id);
 void make_buffer(uint32_t id, uint64_t bytes, unsigned granule, bool written);
+void free_buffer(uint32_t id);
 void mark(Buffer& buffer, uint64_t at, uint64_t bytes, bool written);
 // The first byte of these that nobody wrote, or UINT64_MAX.
 uint64_t first_unwritten(const Buffer& buffer, uint64_t at, uint64_t bytes);
@@ -97,5 +98,7 @@ void clear_shared();
 
 void reply(const void* data, size_t bytes);
 void end_reply();
+// Whether the commands are recorded ones: a debugger is to stop at a fault.
+extern bool replaying;
 // An instruction as the library that holds it and the place there; no library is UINT32_MAX.
 void reply_place(uint64_t pc);

@@ -1,5 +1,6 @@
 #include "emulator.h"
 #include <signal.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <ucontext.h>
@@ -20,6 +21,12 @@ static void write_fault(const Fault& what, uint64_t pc, uintptr_t frame) {
         frames[n_frames++] = place[1] - 1;  // in the call, not behind it
         if (place[0] <= frame) break;
         frame = place[0];
+    }
+    if (replaying) {
+        fprintf(stderr, "fault in block %u, thread %d %s\n", running.block, running.thread, what.text);
+        signal(SIGTRAP, SIG_DFL);
+        raise(SIGTRAP);
+        _exit(3);
     }
     const uint8_t tag = 1;
     const uint32_t text_bytes = (uint32_t)strlen(what.text);

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-constexpr int MAX_BUFFERS = 1 << 16, MAX_VIEWS = 256;
+constexpr int MAX_VIEWS = 256;
 constexpr uint32_t SHARED_BYTES = 1 << 18, STATIC_BASE = SHARED_BYTES;
 // Bytes of an element of shared memory; less, once templates keep narrower ones there.
 constexpr unsigned SHARED_GRANULE = 4;
@@ -15,7 +15,9 @@ constexpr unsigned SHARED_GRANULE = 4;
 constexpr int NUMBER_SHIFT = 48;
 constexpr uint64_t FIRST_BYTE = 1ull << 47, BYTE_MASK = (1ull << NUMBER_SHIFT) - 1;
 
-static Buffer buffers[MAX_BUFFERS];
+// By number. They are small, and there are ever more: freed ones keep their place.
+static Buffer* buffers;
+static uint32_t n_buffers;
 static View views[MAX_VIEWS];
 static int n_views;
 
@@ -33,19 +35,31 @@ static void* zeros(uint64_t bytes) {
 }
 
 Buffer& buffer(uint32_t id) {
-    if (id >= MAX_BUFFERS || !buffers[id].data) refuse("a command names a buffer that there is not");
+    if (id >= n_buffers || !buffers[id].data) refuse("a command names a buffer that there is not");
     return buffers[id];
 }
 
+void free_buffer(uint32_t id) {
+    Buffer& old = buffer(id);
+    const uint64_t n = old.bytes / old.granule + 1;
+    munmap(old.data, old.bytes ? old.bytes : 1);
+    if (old.cells) munmap(old.cells, n * sizeof(Cell));
+    if (old.written) munmap(old.written, n);
+    old = {};
+}
+
 void make_buffer(uint32_t id, uint64_t bytes, unsigned granule, bool written) {
-    if (id >= MAX_BUFFERS || granule == 0) refuse("a command makes an impossible buffer");
-    Buffer& made = buffers[id];
-    if (made.data) {
-        const uint64_t n = made.bytes / made.granule + 1;
-        munmap(made.data, made.bytes ? made.bytes : 1);
-        if (made.cells) munmap(made.cells, n * sizeof(Cell));
-        if (made.written) munmap(made.written, n);
+    if (granule == 0 || id > n_buffers) refuse("a command makes an impossible buffer");
+    if (id == n_buffers) {
+        if ((n_buffers & (n_buffers - 1)) == 0) {
+            const size_t room = n_buffers ? 2 * (size_t)n_buffers : 1;
+            buffers = (Buffer*)realloc(buffers, room * sizeof(Buffer));
+            if (!buffers) refuse("the emulator has no memory left");
+        }
+        buffers[n_buffers++] = {};
     }
+    Buffer& made = buffers[id];
+    if (made.data) free_buffer(id);
     made = {(char*)zeros(bytes), bytes, granule, nullptr, nullptr};
     if (!written) {
         // What nobody wrote is NaN in every type.

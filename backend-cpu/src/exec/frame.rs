@@ -3,30 +3,8 @@
 
 use super::bind::Memory;
 use crate::dot::{Activations, Level};
-use fuseline_core::ir::Dim;
+use fuseline_core::backend::Count;
 use std::ops::Range;
-
-/// A number of elements that depends on a call's rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Count {
-    /// The product of the dims that are fixed.
-    fixed: usize,
-    /// How many dims are the batch dim.
-    n_batch: u32,
-}
-
-impl Count {
-    /// Elements of a shape.
-    pub fn of(shape: &[Dim]) -> Count {
-        let fixed = shape.iter().filter(|dim| !dim.batch).map(|dim| dim.size).product();
-        Count { fixed, n_batch: shape.iter().filter(|dim| dim.batch).count() as u32 }
-    }
-
-    /// Elements in a call of `rows` rows.
-    pub fn at(self, rows: usize) -> usize {
-        self.fixed * rows.pow(self.n_batch)
-    }
-}
 
 /// Where a value is while a kernel runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -61,7 +61,7 @@ impl CpuExecutable {
 impl Executable for CpuExecutable {
     fn run(&self, call: &Call<'_>) -> Result<(), BackendError> {
         let bound = self.program.signature.bind(call)?;
-        let mut locked = bound.lock()?;
+        let mut locked = bind::lock(&bound)?;
         let memory = locked.memory();
         memory.check(&self.program, call.rows)?;
         let state = self.take_state(&bound.scalars);

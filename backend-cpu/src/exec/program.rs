@@ -2,9 +2,9 @@
 //! out here, once.
 
 use super::attend::AttendStep;
-use super::bind::{Check, Signature};
+use super::bind::Check;
 use super::device_error;
-use super::frame::{Count, Frame, Operand, Source, Target};
+use super::frame::{Frame, Operand, Source, Target};
 use super::gather::GatherStep;
 use super::linear::LinearStep;
 use super::pointwise::{CastStep, PointwiseStep};
@@ -13,7 +13,7 @@ use super::rows::RowStep;
 use super::store::{Append, Store};
 use super::views::{SliceStep, WidenStep};
 use crate::dot::{DotError, Planes};
-use fuseline_core::backend::BackendError;
+use fuseline_core::backend::{BackendError, Count, Signature};
 use fuseline_core::dtype::DType;
 use fuseline_core::ir::{Graph, Op, Type, ValueId};
 use fuseline_core::plan::{Kernel, Place, Plan};

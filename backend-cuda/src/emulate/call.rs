@@ -3,7 +3,7 @@
 
 use super::compare::{Bounds, Mismatch, compare, coords_of, limit, rounded_once, sum_scale};
 use super::error::{Error, Result};
-use super::fault::{Fault, FaultKind};
+use super::fault::Fault;
 use super::process::{Argument, BufferId, Process, Shape, Writer};
 use crate::emit::{Param, params};
 use fuseline_core::dtype::DType;
@@ -294,13 +294,8 @@ impl<'a> Call<'a> {
     }
 
     fn launch(&mut self, kernel: &Kernel, list: &[Param], arguments: &[Argument]) -> Result<()> {
-        let launch = &kernel.launch;
-        let shape = Shape {
-            n_blocks: launch.n_blocks,
-            n_threads: launch.n_threads,
-            shared_bytes: launch.shared_bytes,
-        };
         self.outcome.n_launches += 1;
+        let shape = launch_shape(kernel);
         let done = self.process.launch(self.library, &kernel.name, shape, arguments);
         done.map_err(|error| match error {
             Error::Fault(mut fault) => {
@@ -354,17 +349,9 @@ impl<'a> Call<'a> {
             if let Some(byte) = first {
                 let element = (byte - check.at) / size;
                 let coords = coords_of(graph[check.value].ty.shape(), self.rows, element);
-                return Err(Error::Fault(Box::new(Fault {
-                    kind: FaultKind::Unwritten,
-                    kernel: kernel.name.clone(),
-                    block: 0,
-                    thread: 0,
-                    line: None,
-                    memory: None,
-                    value: Some(value),
-                    other: None,
-                    detail: format!("element {element} {coords:?}"),
-                })));
+                let mut fault = Fault::unwritten(&kernel.name, value, element);
+                fault.detail = format!("element {element} {coords:?}");
+                return Err(Error::Fault(Box::new(fault)));
             }
         }
         let mut bytes = vec![0; n_bytes];
@@ -405,6 +392,13 @@ impl<'a> Call<'a> {
             writer,
         })))
     }
+}
+
+/// The threads of a kernel's launch.
+pub(crate) fn launch_shape(kernel: &Kernel) -> Shape {
+    let launch = &kernel.launch;
+    let (n_blocks, n_threads) = (launch.n_blocks, launch.n_threads);
+    Shape { n_blocks, n_threads, shared_bytes: launch.shared_bytes }
 }
 
 /// The append of a kernel to a cache.

@@ -165,6 +165,21 @@ pub(crate) struct RawFault {
 }
 
 impl Fault {
+    /// A result's element that no thread wrote.
+    pub(crate) fn unwritten(kernel: &str, value: String, element: usize) -> Fault {
+        Fault {
+            kind: FaultKind::Unwritten,
+            kernel: kernel.to_string(),
+            block: 0,
+            thread: 0,
+            line: None,
+            memory: None,
+            value: Some(value),
+            other: None,
+            detail: format!("element {element}"),
+        }
+    }
+
     pub(crate) fn new(raw: RawFault, kernel: &str, libraries: &[Library]) -> Fault {
         let kind = FaultKind::REPORTED.get(usize::from(raw.kind)).copied();
         let kind = kind.unwrap_or(FaultKind::Undefined);
@@ -225,7 +240,10 @@ impl fmt::Display for Line {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in kernel `{}`", self.kind.title(), self.kernel)?;
-        write!(f, "\n  block {}, thread {}", self.block, self.thread)?;
+        // No thread is at fault for what none did.
+        if self.kind != FaultKind::Unwritten {
+            write!(f, "\n  block {}, thread {}", self.block, self.thread)?;
+        }
         if let Some(line) = &self.line {
             write!(f, ", at {line}")?;
         }

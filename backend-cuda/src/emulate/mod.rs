@@ -26,6 +26,8 @@
 //! # Ok::<(), emulate::Error>(())
 //! ```
 //!
+//! [`EmulatedDevice`] runs whole programs so.
+//!
 //! What cannot be seen here: the order in which warps really run (races are found from the order
 //! that barriers guarantee, whatever the fibers did), the speed of anything, and the bits of
 //! float sums inside matrix instructions.
@@ -34,6 +36,7 @@ mod call;
 mod check;
 mod compare;
 mod compiler;
+mod device;
 mod error;
 mod fault;
 mod process;
@@ -42,6 +45,7 @@ pub use call::{Outcome, run};
 pub use check::{Check, Report, blank_unread, check, check_graph};
 pub use compare::{Mismatch, limit, sum_scale};
 pub use compiler::{Emulator, Library, MACHINE, Options, fma_flag};
+pub use device::EmulatedDevice;
 pub use error::{Error, Result};
 pub use fault::{Fault, FaultKind, Line, Memory, Other};
 pub use process::{Argument, BufferId, Process, Shape, Writer};

@@ -148,6 +148,22 @@ impl Process {
         Ok(buffer)
     }
 
+    /// New memory of zeros, all written.
+    ///
+    /// # Errors
+    /// [`Error::Died`].
+    pub fn zeros(&mut self, bytes: usize, granule: usize) -> Result<BufferId> {
+        self.make(bytes, granule, true)
+    }
+
+    /// Gives memory back; its number is not used again.
+    ///
+    /// # Errors
+    /// [`Error::Died`].
+    pub fn free(&mut self, buffer: BufferId) -> Result<()> {
+        self.send(&[b"F", &buffer.0.to_le_bytes()])
+    }
+
     fn make(&mut self, bytes: usize, granule: usize, written: bool) -> Result<BufferId> {
         let id = self.n_buffers;
         self.n_buffers += 1;

@@ -1,6 +1,10 @@
 //! What a back end is: memory, and programs that run on it. Interfaces only, so that the host
 //! API is the same for every back end and a back end knows nothing of the host API.
 
+mod signature;
+
+pub use signature::{Bound, Count, Signature, Use, What};
+
 use crate::plan::Plan;
 use std::any::Any;
 use std::fmt;
