@@ -4,13 +4,13 @@
 // A pointer that a kernel gets is not an address: its upper bits say which parameter it is, and
 // only the functions below find the memory. A kernel that dereferences one itself is stopped.
 
-#pragma once
+#ifndef FL_HOST
+#define FL_HOST
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
 #include <utility>
 
-#define FL_HOST
 #define FL_DEVICE static inline
 // Faults are to name the line of the caller.
 #define FL_ACCESS static inline __attribute__((always_inline))
@@ -250,3 +250,4 @@ FL_DEVICE float fl_e4m3_to_f32(unsigned char x) {
     return fl_from_bits(fl_bits(fl_widen(x & 0x7fu, 3, -6)) | sign);
 }
 FL_DEVICE float fl_e5m2_to_f32(unsigned char x) { return fl_f16_to_f32((unsigned short)(x << 8)); }
+#endif

@@ -3,27 +3,14 @@
 //! Skipped where there is no `g++`, or `c++` named by `CXX`, unless `FUSELINE_REQUIRE_CXX` is set.
 
 use fuseline_core::math;
+use fuseline_cuda::emulate::{MACHINE, fma_flag};
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// What CUDA provides, for a host compiler, and a loop around every function.
-const BEFORE: &str = r#"
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-#define FL_DEVICE static inline
-#define FL_HOST_INTRINSICS
-FL_DEVICE float fl_fma(float a, float b, float c) { return fmaf(a, b, c); }
-FL_DEVICE float fl_div(float a, float b) { return a / b; }
-FL_DEVICE float fl_sqrt_rn(float x) { return sqrtf(x); }
-FL_DEVICE unsigned fl_bits(float x) { unsigned bits; memcpy(&bits, &x, 4); return bits; }
-FL_DEVICE float fl_from_bits(unsigned bits) { float x; memcpy(&x, &bits, 4); return x; }
-FL_DEVICE float fl_from_i32(int x) { return (float)x; }
-FL_DEVICE float fl_from_i64(long long x) { return (float)x; }
-"#;
-
+/// A loop around every function.
 const AFTER: &str = r#"
+#include <stdio.h>
 int main() {
     struct { float a, b, c; int position; unsigned long long frequency; } in;
     while (fread(&in, sizeof in, 1, stdin) == 1) {
@@ -35,15 +22,6 @@ int main() {
     return 0;
 }
 "#;
-
-/// Makes `fmaf` an instruction, where the machine has it. Only then could anything be contracted.
-fn fma_flag() -> Option<&'static str> {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("fma") {
-        return Some("-mfma");
-    }
-    None
-}
 
 /// A row of inputs: three operands, and a position with a frequency.
 struct Row {
@@ -154,13 +132,14 @@ fn host_compiled_text_has_the_bits_of_rust() -> std::io::Result<()> {
     results.extend(["fl_min(in.a, in.b)", "fl_max(in.a, in.b)"].map(String::from));
     results.extend(["fl_softcap(in.a, in.b)", "fl_clamp(in.a, in.b, in.c)"].map(String::from));
     let text = include_str!("../cuda/math.cuh");
-    let source = format!("{BEFORE}{text}{}", AFTER.replace("RESULTS", &results.join(", ")));
+    let source = format!("{MACHINE}{text}{}", AFTER.replace("RESULTS", &results.join(", ")));
 
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (file, program) = (folder.join("math_text.cpp"), folder.join("math_text"));
     std::fs::write(&file, source)?;
     let compiled = Command::new(&compiler)
-        .args(["-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"])
+        .args(["-std=c++17", "-O2", "-ffp-contract=off"])
+        .args(["-Wall", "-Wextra", "-Werror", "-Wno-unused-function"])
         .args(fma_flag())
         .arg("-o")
         .args([&program, &file])

@@ -7,9 +7,10 @@ Needs python3 with numpy and CuPy, NVRTC and a GPU; no Rust and no network:
 
 Each kernel runs by itself on the oracle's values of what it loads; its results are poisoned with
 NaN before and have a guard behind. Then the kernels of each plan run one after the other on each
-other's results. `$OUT/results.json` gets every error; the exit status is 1 if there was a failure.
+other's results. The bits of single kernels are also compared with those that the same kernels
+store under emulation. `$OUT/results.json` gets every error; the exit status is 1 if there was a failure.
 
-`--host` runs the same text as fibers on the CPU (host.h, g++): slow, for where there is no GPU.
+Without a GPU the same kernels run in the tests of `backend-cuda`, under emulation.
 """
 
 import argparse
@@ -20,7 +21,6 @@ import json
 import multiprocessing
 import os
 import platform
-import re
 import subprocess
 import sys
 import tempfile
@@ -99,31 +99,11 @@ def compile_nvcc(source_path, cubin_path, arch):
     return done.stderr if done.returncode else None
 
 
-def compile_host(job):
-    """Compiles one source, with the fibers of host.h, to a shared library."""
-    source_path, library_path, _ = job
-    start = time.monotonic()
-    header = os.path.join(os.path.dirname(os.path.abspath(__file__)), "host.h")
-    with open(source_path) as file:
-        kernels = re.findall(r"^FL_KERNEL\(\d+\) (\w+)\(", file.read(), re.MULTILINE)
-    glue = [f'#include "{header}"', f'#include "{os.path.abspath(source_path)}"']
-    glue += [f"FL_LAUNCHER({kernel})" for kernel in kernels]
-    command = ["g++", "-x", "c++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared"]
-    command += ["-ffp-contract=off", "-fno-strict-aliasing", "-o", library_path, "-"]
-    if platform.machine() == "x86_64":
-        command.insert(1, "-mfma")
-    done = subprocess.run(command, input="\n".join(glue), capture_output=True, text=True)
-    log = done.stderr if done.returncode else None
-    return source_path, log, time.monotonic() - start
-
-
 # ---- devices
 
 
 class Cuda:
     """A GPU, through CuPy."""
-
-    suffix = "cubin"
 
     def __init__(self, exact):
         import cupy
@@ -195,53 +175,6 @@ class Cuda:
             end.synchronize()
             times.append(1000.0 * cupy.cuda.get_elapsed_time(begin, end))
         return float(np.median(times))
-
-
-class Host:
-    """The same text on the CPU."""
-
-    suffix = "so"
-
-    def describe(self):
-        return {"gpu": "none: fibers on the CPU", "machine": platform.machine()}
-
-    def load(self, path):
-        return ctypes.CDLL(path)
-
-    def upload(self, data):
-        # 16 bytes aligned, as vectors of codes are read.
-        total = len(data) + GUARD_BYTES
-        raw = np.full(total + 16, 0xFF, np.uint8)
-        start = -raw.ctypes.data % 16
-        array = raw[start : start + total]
-        array[: len(data)] = np.frombuffer(data, np.uint8)
-        return array
-
-    def read(self, array):
-        return array.tobytes()
-
-    def launcher(self, module, kernel, args):
-        function = getattr(module, f"fl_launch_{kernel['name']}")
-        function.restype = None
-        slots = [self.slot(arg) for arg in args]
-        places = (ctypes.c_void_p * len(slots))(*[ctypes.addressof(slot) for slot in slots])
-
-        def launch():
-            # The arguments live as long as this function does.
-            assert len(slots) == len(args)
-            function(places, kernel["grid"], kernel["block"], kernel["shared_bytes"])
-
-        return launch
-
-    def slot(self, arg):
-        if isinstance(arg, np.int32):
-            return ctypes.c_int(int(arg))
-        if isinstance(arg, np.float32):
-            return ctypes.c_float(float(arg))
-        return ctypes.c_void_p(arg.ctypes.data)
-
-    def synchronize(self):
-        pass
 
 
 # ---- comparing
@@ -355,10 +288,26 @@ class Run:
         self.device.synchronize()
         line = self.line(block, plan, call, kernel["name"], kernel["template"])
         self.check(line, checks, kernel["limit"])
+        self.count_bits(line, checks, call["emulated"].get(kernel["name"], {}))
         if timing:
             line["cold_us"] = self.device.cold_us(launch)
             line["moved_bytes"] = kernel["moved_bytes"]
         self.emit(line)
+
+    def count_bits(self, line, checks, emulated):
+        """Elements that differ from those of the same kernel under emulation, in any bit."""
+        line["compared"] = line["differ"] = 0
+        for what, dtype, _, array, *_ in checks:
+            if what not in emulated:
+                continue
+            expected = self.buffer(emulated[what])
+            words = {"f32": np.uint32, "i32": np.uint32}.get(dtype, np.uint16)
+            e = np.frombuffer(expected, words)
+            f = np.frombuffer(self.device.read(array)[: len(expected)], words)
+            with np.errstate(all="ignore"):
+                nan = np.isnan(decode(dtype, e.tobytes())) & np.isnan(decode(dtype, f.tobytes()))
+            line["compared"] += len(e)
+            line["differ"] += int(((e != f) & ~nan).sum())
 
     def chain(self, block, module, plan, call):
         """All kernels on each other's results."""
@@ -441,7 +390,7 @@ def chosen(blocks, options):
 
 def child(options):
     """Runs blocks from `--first` on; after an error of the device, nothing more can run."""
-    device = Host() if options.host else Cuda(options.exact)
+    device = Cuda(options.exact)
     blocks, buffers = load(options.folder)
     blocks = chosen(blocks, options)
     with open(options.lines, "a", buffering=1) as file:
@@ -452,7 +401,7 @@ def child(options):
         for index in range(options.first, len(blocks), options.step):
             block = blocks[index]
             emit({"block": block["name"], "begun": index})
-            path = f"{options.built}/{block['source']}.{device.suffix}"
+            path = f"{options.built}/{block['source']}.cubin"
             if not os.path.exists(path):
                 continue
             try:
@@ -482,7 +431,7 @@ def run_children(options, built, lines_path, extra, prefix=()):
     while len(statuses) < 30:
         command = [*prefix, sys.executable, os.path.abspath(__file__), options.folder, "--child"]
         command += ["--built", built, "--lines", lines_path, "--first", str(first)]
-        command += ["--only", options.only, *extra] + (["--host"] if options.host else [])
+        command += ["--only", options.only, *extra]
         status, text = run_limited(command, options.timeout)
         statuses.append((status, text))
         with open(lines_path) as file:
@@ -509,8 +458,12 @@ def report(lines):
     for line in lines:
         if "kernel" not in line:
             continue
-        row = table.setdefault(line["template"], {"runs": 0, "failures": 0, "worst": {}})
+        row = table.setdefault(
+            line["template"], {"runs": 0, "failures": 0, "compared": 0, "differ": 0, "worst": {}}
+        )
         row["runs"] += 1
+        row["compared"] += line.get("compared", 0)
+        row["differ"] += line.get("differ", 0)
         for error in line["errors"].values():
             worst = row["worst"].setdefault(error["dtype"], [0.0, 0.0])
             # Errors are listed apart where an operand was rounded to a narrower type on the way.
@@ -531,10 +484,13 @@ def report(lines):
                     f"{fault['element']}: expected {fault['expected']!r}, found {fault['found']!r}, "
                     f"error {fault['error']:.3g}, limit {fault['limit']:.3g}"
                 )
-    print(f"{'template':<10} {'runs':>6} {'failed':>6}  worst error by stored type (narrowed on the way)")
+    print(f"{'template':<10} {'runs':>6} {'failed':>6} {'elements':>10} {'differ':>7}  worst error by stored type (narrowed on the way)")
     for template, row in sorted(table.items()):
         worst = "  ".join(f"{d} {a:.2e} ({b:.2e})" for d, (a, b) in sorted(row["worst"].items()))
-        print(f"{template:<10} {row['runs']:>6} {row['failures']:>6}  {worst}")
+        print(
+            f"{template:<10} {row['runs']:>6} {row['failures']:>6} {row['compared']:>10} "
+            f"{row['differ']:>7}  {worst}"
+        )
     return n_failures, table
 
 
@@ -571,7 +527,6 @@ def main():
     parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--only", default="", help="blocks whose names begin so, by commas")
     parser.add_argument("--no-timing", dest="timing", action="store_false")
-    parser.add_argument("--host", action="store_true", help="fibers on the CPU")
     parser.add_argument("--sanitize", type=int, default=0, metavar="N", help="N blocks, afterwards")
     parser.add_argument("--tools", default="memcheck,racecheck")
     parser.add_argument("--timeout", type=int, default=240, help="seconds of one process")
@@ -591,16 +546,14 @@ def main():
     built = tempfile.mkdtemp()
     with open(f"{options.folder}/manifest.json") as file:
         blocks = chosen(json.load(file)["blocks"], options)
-    suffix = Host.suffix if options.host else Cuda.suffix
-    jobs = [(f"{options.folder}/{b['source']}", f"{built}/{b['source']}.{suffix}", options.arch)
+    jobs = [(f"{options.folder}/{b['source']}", f"{built}/{b['source']}.cubin", options.arch)
             for b in blocks]
     # Long ones first, so that none is left alone at the end.
     jobs.sort(key=lambda job: -os.path.getsize(job[0]))
-    compiler = compile_host if options.host else compile_nvrtc
     start = time.monotonic()
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(options.jobs, mp_context=context) as pool:
-        compiled = list(pool.map(compiler, jobs))
+        compiled = list(pool.map(compile_nvrtc, jobs))
     compile_s = time.monotonic() - start
     slowest = max(compiled, key=lambda entry: entry[2], default=("", None, 0.0))
     print(f"compiled {len(jobs)} sources in {compile_s:.1f} s, the slowest in {slowest[2]:.1f} s")
@@ -609,7 +562,7 @@ def main():
         print(f"FAIL {path} does not compile:\n{log[:1500]}")
 
     start = time.monotonic()
-    extra = [] if options.timing and not options.host else ["--no-timing"]
+    extra = [] if options.timing else ["--no-timing"]
     lines, statuses = run_children(options, built, f"{out}/lines.jsonl", extra)
     run_s = time.monotonic() - start
     device = next((line["device"] for line in lines if "device" in line), None)
@@ -622,7 +575,7 @@ def main():
         print(f"cold {line['kernel']:<24} {line['template']:<10} {line['cold_us']:8.1f} us  {rate:7.1f} GB/s")
     print(f"ran in {run_s:.1f} s on {device}; {n_failures} failures, {len(compile_failures)} do not compile")
     failed = n_failures + len(compile_failures) + (device is None)
-    checks = sanitize(options, built, blocks, out) if options.sanitize and not options.host else []
+    checks = sanitize(options, built, blocks, out) if options.sanitize else []
     failed += sum(check["ran"] and not check["clean"] for check in checks)
     results = {
         "device": device, "python": platform.python_version(), "numpy": np.__version__,

@@ -2,9 +2,10 @@
 //! cases, and random graphs.
 
 use fuseline_core::cases::cases;
-use fuseline_core::ir::{Graph, Op, Type};
+use fuseline_core::ir::{Graph, Type};
 use fuseline_core::oracle::Datum;
 use fuseline_core::random::{GraphOptions, random_args, random_graph};
+use fuseline_cuda::emulate::blank_unread;
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -107,26 +108,4 @@ fn random_bucket(graph: &Graph, bucket: usize, seed: u64) -> Bucket {
         })
         .collect();
     Bucket { graph, calls }
-}
-
-/// Puts NaN at every place of the caches that the call must not read.
-pub fn blank_unread(graph: &Graph, args: &mut [Datum]) {
-    for value in graph.values.iter().filter(|value| value.op == Op::Append) {
-        let place = |id| graph.args.iter().position(|arg| arg.value == id);
-        let (Some(cache), Some(index)) = (place(value.inputs[0]), place(value.inputs[3])) else {
-            continue;
-        };
-        let Type::Cache { kv_heads, head_dim, capacity, .. } = &value.ty else { continue };
-        let Datum::Index { positions, sequences } = args[index].clone() else { continue };
-        let Datum::Cache { keys, values } = &mut args[cache] else { continue };
-        let rows = || sequences.iter().zip(&positions);
-        for (at, (key, value)) in keys.iter_mut().zip(values).enumerate() {
-            let position = at / head_dim.size % capacity.size;
-            let sequence = at / (head_dim.size * capacity.size * kv_heads.size);
-            let read = rows().any(|(&s, &p)| s as usize == sequence && position < p as usize);
-            if !read {
-                (*key, *value) = (f64::NAN, f64::NAN);
-            }
-        }
-    }
 }

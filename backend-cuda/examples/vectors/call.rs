@@ -1,11 +1,11 @@
 //! One call of a plan in the manifest: what each parameter holds, and what each kernel must leave.
 
 use super::store::Store;
-use fuseline_core::dtype::DType;
-use fuseline_core::ir::{Graph, Op, Reduction, Type, ValueId};
+use fuseline_core::ir::{Type, ValueId};
 use fuseline_core::oracle::{self, Datum};
 use fuseline_core::plan::{Kernel, Plan};
 use fuseline_cuda::emit::{Param, params as kernel_params};
+use fuseline_cuda::emulate::{self, Half, Process, appends, sum_scale};
 use serde_json::{Map, Value, json};
 use std::error::Error;
 
@@ -17,8 +17,8 @@ pub fn params(plan: &Plan, kernel: &Kernel) -> Vec<Value> {
         Param::Codes(id) => json!(["codes", id.index()]),
         Param::Scales(id) => json!(["scales", id.index()]),
         Param::Offsets(id) => json!(["offsets", id.index()]),
-        Param::Keys(id) => json!(["keys", id.index(), appends(plan.graph(), kernel, *id)]),
-        Param::Values(id) => json!(["values", id.index(), appends(plan.graph(), kernel, *id)]),
+        Param::Keys(id) => json!(["keys", id.index(), appends(plan.graph(), kernel, *id).is_some()]),
+        Param::Values(id) => json!(["values", id.index(), appends(plan.graph(), kernel, *id).is_some()]),
         Param::Positions(id) => json!(["positions", id.index()]),
         Param::Sequences(id) => json!(["sequences", id.index()]),
         Param::Result(id) => json!(["result", id.index()]),
@@ -27,34 +27,13 @@ pub fn params(plan: &Plan, kernel: &Kernel) -> Vec<Value> {
     kernel_params(plan, kernel).iter().map(entry).collect()
 }
 
-/// Whether a kernel appends to a cache.
-fn appends(graph: &Graph, kernel: &Kernel, cache: ValueId) -> bool {
-    let to_it = |id: &ValueId| graph[*id].op == Op::Append && graph[*id].inputs[0] == cache;
-    kernel.stores.iter().any(to_it)
-}
-
-/// The largest error, relative to the largest element, of `f32` results of these operations. A
-/// sum that differs in its last bit may be rounded to a narrower type the other way.
-pub fn limit(graph: &Graph, members: &[ValueId]) -> f64 {
-    let of_type = |dtype| match dtype {
-        DType::BF16 => 1.0 / 128.0,
-        DType::F16 => 1.0 / 1024.0,
-        DType::F32 | DType::I32 => 2e-5,
-    };
-    let narrow = members.iter().map(|&id| match graph[id].op {
-        Op::Attend { operand, .. } => of_type(operand),
-        Op::Append => of_type(graph[id].ty.dtype()),
-        Op::Cast(dtype) => of_type(dtype),
-        _ => of_type(DType::F32),
-    });
-    narrow.fold(of_type(DType::F32), f64::max)
-}
-
-/// The manifest's entry of a call.
+/// The manifest's entry of a call. Under `emulated` is what each kernel stores when it is run
+/// without a GPU: the same bits are expected of one.
 pub fn entry(
     plan: &Plan,
     rows: usize,
     args: &[Datum],
+    (process, library): (&mut Process, usize),
     store: &mut Store,
 ) -> Result<Value, Box<dyn Error>> {
     let graph = plan.graph();
@@ -66,7 +45,7 @@ pub fn entry(
         for &id in kernel.loads.iter().chain(&kernel.stores) {
             if let (Type::Tensor { dtype, .. }, Some(elements)) = (&graph[id].ty, &all[id.index()])
             {
-                let buffer = store.add(&encode(*dtype, elements))?;
+                let buffer = store.add(&dtype.encode(elements))?;
                 let scale = sum_scale(graph, id, rows, &all);
                 put(id, json!({ "dtype": dtype.name(), "buffer": buffer, "scale": scale }));
             }
@@ -90,10 +69,10 @@ pub fn entry(
                 Datum::Cache { keys: keys_after, values: values_after },
             ) => json!({
                 "dtype": dtype.name(),
-                "keys": [store.add(&encode(dtype, keys))?, store.add(&encode(dtype, keys_after))?],
+                "keys": [store.add(&dtype.encode(keys))?, store.add(&dtype.encode(keys_after))?],
                 "values": [
-                    store.add(&encode(dtype, values))?,
-                    store.add(&encode(dtype, values_after))?,
+                    store.add(&dtype.encode(values))?,
+                    store.add(&dtype.encode(values_after))?,
                 ],
             }),
             // Tensors are there already, if a kernel reads them.
@@ -106,40 +85,26 @@ pub fn entry(
     if let Some(id) = graph.outputs.iter().find(|id| !stored(id)) {
         return Err(format!("no kernel stores the result {id}").into());
     }
-    Ok(json!({ "rows": rows, "values": values, "outputs": outputs }))
-}
-
-/// What errors of a sum are relative to: the largest sum of magnitudes, since terms may cancel.
-/// Other values have the largest element, so 0 here.
-fn sum_scale(graph: &Graph, id: ValueId, rows: usize, all: &[Option<Vec<f64>>]) -> f64 {
-    let value = &graph[id];
-    let Op::Reduce(Reduction::Sum | Reduction::Mean) = value.op else { return 0.0 };
-    let x = value.inputs[0];
-    let width = match graph[x].ty.shape().last() {
-        Some(dim) if dim.batch => rows,
-        Some(dim) => dim.size,
-        None => 1,
-    };
-    let count = if value.op == Op::Reduce(Reduction::Mean) { width as f64 } else { 1.0 };
-    let sums = all[x.index()].iter().flat_map(|elements| elements.chunks(width.max(1)));
-    let sums = sums.map(|row| row.iter().map(|x| x.abs()).sum::<f64>() / count);
-    sums.filter(|sum| sum.is_finite()).fold(0.0, f64::max)
+    let mut stored = Vec::new();
+    emulate::run_observed(process, library, plan, rows, args, &mut |it| {
+        if it.alone {
+            let value = match (it.half, graph[it.value].inputs.first()) {
+                (None, _) => it.value.to_string(),
+                (Some(Half::Keys), Some(cache)) => format!("{cache} keys"),
+                (Some(_), cache) => format!("{} values", cache.unwrap_or(&it.value)),
+            };
+            stored.push((it.kernel.to_string(), value, it.bytes.to_vec()));
+        }
+    })?;
+    let mut emulated: Map<String, Value> = Map::new();
+    for (kernel, value, bytes) in stored {
+        let buffer = store.add(&bytes)?;
+        let of_kernel = emulated.entry(kernel).or_insert_with(|| json!({}));
+        of_kernel[value] = buffer.into();
+    }
+    Ok(json!({ "rows": rows, "values": values, "outputs": outputs, "emulated": emulated }))
 }
 
 fn integers(numbers: &[i32]) -> Vec<u8> {
     numbers.iter().flat_map(|n| n.to_le_bytes()).collect()
-}
-
-/// Elements as they lie in memory.
-fn encode(dtype: DType, elements: &[f64]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(elements.len() * dtype.bytes());
-    for &x in elements {
-        match dtype {
-            DType::F32 => bytes.extend((x as f32).to_le_bytes()),
-            DType::F16 => bytes.extend(half::f16::from_f32(x as f32).to_le_bytes()),
-            DType::BF16 => bytes.extend(half::bf16::from_f32(x as f32).to_le_bytes()),
-            DType::I32 => bytes.extend((x as i32).to_le_bytes()),
-        }
-    }
-    bytes
 }

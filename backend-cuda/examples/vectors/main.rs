@@ -1,20 +1,26 @@
 //! Writes what a machine with a GPU, and without Rust, needs to run every kernel of a plan and to
 //! check what it computes: `vectors OUT_DIR [--model FILE.gguf]`. `benches/gpu/check.py` reads it.
 //!
+//! - `machine.cu`: kernels that use each function of the machine in a way whose result is known;
 //! - `NAME.cu`: the source of a block, with its plans with and without fusion;
 //! - `manifest.json`: launches, parameters, places, and which buffer each value has in a call;
-//! - `data.bin`: the buffers, one zlib stream. Expected values are the oracle's.
+//! - `data.bin`: the buffers, one zlib stream. Expected values are the oracle's; beside them is
+//!   what the same kernels store under emulation, bit for bit.
 //!
 //! With `--model`, the blocks of SmolLM2-135M are among them, on the weights of that file.
 
 mod blocks;
 mod call;
+mod machine;
+#[path = "../../tests/machine/cases.rs"]
+mod machine_cases;
 mod model;
 mod store;
 
 use blocks::Block;
 use fuseline_core::ir::ValueId;
 use fuseline_core::plan::{Options, Place, Plan, compile};
+use fuseline_cuda::emulate::{self, Emulator, limit};
 use serde_json::{Map, Value, json};
 use std::error::Error;
 use std::fs;
@@ -36,11 +42,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         all.extend(model::blocks(model)?);
     }
     let mut store = Store::create(&out.join("data.bin"))?;
-    let mut list = Vec::new();
-    for block in &all {
-        let entry = block_entry(block, &out, &mut store);
+    let emulator = Emulator::new(emulate::Options {
+        sanitize: false,
+        optimize: true,
+        ..emulate::Options::default()
+    })?;
+    let mut list = vec![machine::entry(&out, &mut store)?];
+    for (index, block) in all.iter().enumerate() {
+        eprint!("\r{} of {} blocks", index, all.len());
+        let entry = block_entry(block, &emulator, &out, &mut store);
         list.push(entry.map_err(|error| format!("{}: {error}", block.name))?);
     }
+    eprintln!();
     let (buffers, bytes) = store.finish()?;
     let n_kernels: usize = list.iter().map(|(_, n_kernels)| n_kernels).sum();
     let list: Vec<Value> = list.into_iter().map(|(entry, _)| entry).collect();
@@ -57,6 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// The manifest's entry of a block, and how many single kernels its calls run.
 fn block_entry(
     block: &Block,
+    emulator: &Emulator,
     out: &Path,
     store: &mut Store,
 ) -> Result<(Value, usize), Box<dyn Error>> {
@@ -73,12 +87,15 @@ fn block_entry(
     }
     let (source, mut n_kernels) = (format!("{}.cu", block.name), 0);
     let only: Vec<Plan> = plans.iter().map(|(plan, _)| plan.clone()).collect();
-    fs::write(out.join(&source), fuseline_cuda::emit::source(&only))?;
+    let text = fuseline_cuda::emit::source(&only);
+    fs::write(out.join(&source), &text)?;
+    let mut process = emulator.start()?;
+    let library = process.open(&emulator.compile(&[&text])?)?;
     let mut entries = Vec::new();
     for (plan, bucket) in &plans {
         let mut calls = Vec::new();
         for call in &bucket.calls {
-            calls.push(call::entry(plan, call.rows, &call.args, store)?);
+            calls.push(call::entry(plan, call.rows, &call.args, (&mut process, library), store)?);
         }
         n_kernels += calls.len() * plan.kernels().len();
         let mut entry = plan_entry(plan)?;
@@ -105,7 +122,7 @@ fn plan_entry(plan: &Plan) -> Result<Map<String, Value>, Box<dyn Error>> {
                 "shared_bytes": kernel.launch.shared_bytes,
                 "moved_bytes": kernel.cost.read_bytes + kernel.cost.write_bytes,
                 "params": call::params(plan, kernel),
-                "limit": call::limit(plan.graph(), &kernel.members),
+                "limit": limit(plan.graph(), &kernel.members),
             })
         })
         .collect();
@@ -123,7 +140,7 @@ fn plan_entry(plan: &Plan) -> Result<Map<String, Value>, Box<dyn Error>> {
         "kernels": kernels,
         "places": places,
         // Errors of one kernel are operands of the next.
-        "chain_limit": call::limit(plan.graph(), &members),
+        "chain_limit": limit(plan.graph(), &members),
     });
     match entry {
         Value::Object(entry) => Ok(entry),

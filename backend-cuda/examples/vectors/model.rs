@@ -1,9 +1,10 @@
 //! The blocks of SmolLM2-135M on the weights of a GGUF file, random activations before them.
 
-use super::blocks::{Block, Bucket, Call, blank_unread, golden_folder};
+use super::blocks::{Block, Bucket, Call, golden_folder};
 use fuseline_core::ir::{Graph, Role, Type, ValueId};
 use fuseline_core::oracle::Datum;
 use fuseline_core::random::{Rng, random_args};
+use fuseline_cuda::emulate::blank_unread;
 use fuseline_runtime::source::{Encoding, Gguf, TensorSource};
 use std::error::Error;
 use std::fs;

@@ -23,6 +23,21 @@ pub struct Outcome {
     pub worst_error: f64,
 }
 
+/// What a kernel stored for a value.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored<'a> {
+    /// The kernel; of a chain the last one.
+    pub kernel: &'a str,
+    /// Whether it was run on the oracle's operands, and no kernel before it.
+    pub alone: bool,
+    /// The value; for a cache the append.
+    pub value: ValueId,
+    /// Which half of a cache.
+    pub half: Option<Half>,
+    /// The elements of the call's rows, or of the whole half.
+    pub bytes: &'a [u8],
+}
+
 /// Runs a call of up to the plan's rows: the kernels must be those of the opened library. Places
 /// of a cache that hold NaN count as unwritten: a kernel that reads one is at fault.
 ///
@@ -35,6 +50,21 @@ pub fn run(
     plan: &Plan,
     rows: usize,
     args: &[Datum],
+) -> Result<Outcome> {
+    run_observed(process, library, plan, rows, args, &mut |_| {})
+}
+
+/// Like [`run`]; `observe` is told of everything that kernels stored, once it is known to be right.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_observed(
+    process: &mut Process,
+    library: usize,
+    plan: &Plan,
+    rows: usize,
+    args: &[Datum],
+    observe: &mut dyn FnMut(&Stored<'_>),
 ) -> Result<Outcome> {
     let mut after = args.to_vec();
     let all = oracle::run_all(plan.graph(), rows, &mut after)?;
@@ -49,6 +79,7 @@ pub fn run(
         all: &all,
         constants: BTreeMap::new(),
         outcome,
+        observe,
     };
     if rows > 0 {
         for kernel in plan.kernels() {
@@ -72,8 +103,10 @@ enum Plane {
 
 /// Which half of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Half {
+pub enum Half {
+    /// The keys.
     Keys,
+    /// The values.
     Values,
 }
 
@@ -89,6 +122,7 @@ struct Call<'a> {
     /// Memory that no kernel writes.
     constants: BTreeMap<(ValueId, Plane), (BufferId, usize)>,
     outcome: Outcome,
+    observe: &'a mut dyn FnMut(&Stored<'_>),
 }
 
 /// Stored elements that are to be compared with the oracle's.
@@ -363,6 +397,13 @@ impl<'a> Call<'a> {
         let difference = compare(check.expected, &found, &bounds);
         let Some(element) = difference.first else {
             self.outcome.worst_error = self.outcome.worst_error.max(difference.worst);
+            (self.observe)(&Stored {
+                kernel: &kernel.name,
+                alone,
+                value: check.value,
+                half: check.half,
+                bytes: &bytes,
+            });
             return Ok(found);
         };
         let writer = self.process.writer(check.buffer, check.at + element * size)?;
@@ -401,8 +442,8 @@ pub(crate) fn launch_shape(kernel: &Kernel) -> Shape {
     Shape { n_blocks, n_threads, shared_bytes: launch.shared_bytes }
 }
 
-/// The append of a kernel to a cache.
-pub(crate) fn appends(graph: &Graph, kernel: &Kernel, cache: ValueId) -> Option<ValueId> {
+/// The append of a kernel to a cache, if it has one.
+pub fn appends(graph: &Graph, kernel: &Kernel, cache: ValueId) -> Option<ValueId> {
     let to_it = |id: &ValueId| graph[*id].op == Op::Append && graph[*id].inputs[0] == cache;
     kernel.stores.iter().copied().find(|id| to_it(id))
 }

@@ -41,7 +41,7 @@ mod error;
 mod fault;
 mod process;
 
-pub use call::{Outcome, run};
+pub use call::{Half, Outcome, Stored, appends, run, run_observed};
 pub use check::{Check, Report, blank_unread, check, check_graph};
 pub use compare::{Mismatch, limit, sum_scale};
 pub use compiler::{Emulator, Library, MACHINE, Options, fma_flag};
