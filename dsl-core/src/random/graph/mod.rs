@@ -272,7 +272,7 @@ impl Builder {
 }
 
 /// Whether a value can be a result.
-fn is_computed(graph: &Graph, id: ValueId) -> bool {
+pub(super) fn is_computed(graph: &Graph, id: ValueId) -> bool {
     let tensor = matches!(graph[id].ty, Type::Tensor { .. });
     tensor && !matches!(graph[id].op, Op::Arg | Op::Const(_))
 }

@@ -69,7 +69,7 @@ impl Builder {
                 self.product(Row { value: y, width, size: 1.0 }, n)
             }
             1 => self.op(Op::Softmax, &[y]),
-            2 => self.op(Op::Reduce(Reduction::Mean), &[y]),
+            2 => self.op(Op::Reduce(Reduction::Max), &[y]),
             3 => {
                 // Both are computed from one number, so that they may share a kernel.
                 let number = self.arg("s", Role::Input, Type::tensor(DType::F32, Vec::new()));

@@ -110,7 +110,7 @@ impl Builder {
             _ => {
                 let mean = self.op(Op::Reduce(Reduction::Mean), &[folded]);
                 let operands = self.either(folded, mean);
-                (self.pointwise(Pointwise::Sub, &operands), x.width, 2.0 * x.size)
+                (self.pointwise(Pointwise::Add, &operands), x.width, 2.0 * x.size)
             }
         };
         let width = self.dim(width);
