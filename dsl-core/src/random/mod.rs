@@ -1,11 +1,13 @@
-//! Random graphs and arguments, the same for the same seed: support for tests, of this crate and
-//! of back ends.
+//! Random graphs and arguments, the same for the same seed, and smaller graphs with the same fault:
+//! support for tests, of this crate and of back ends.
 
 mod args;
 mod graph;
+mod shrink;
 
 pub use args::{random_args, random_weight};
 pub use graph::{CURVE4, GraphOptions, random_graph};
+pub use shrink::{MAX_SHRINK_CALLS, shrink};
 
 /// A splitmix64 generator: small, fast, and the same everywhere.
 #[derive(Clone, Debug)]
