@@ -8,7 +8,8 @@ Needs python3 with numpy and CuPy, NVRTC and a GPU; no Rust and no network:
 Each kernel runs by itself on the oracle's values of what it loads; its results are poisoned with
 NaN before and have a guard behind. Then the kernels of each plan run one after the other on each
 other's results. The bits of single kernels are also compared with those that the same kernels
-store under emulation. `$OUT/results.json` gets every error; the exit status is 1 if there was a failure.
+store under emulation. `$OUT/results.json` gets every error and
+`$OUT/record.json` what is worth keeping; the exit status is 1 if there was a failure.
 
 Without a GPU the same kernels run in the tests of `backend-cuda`, under emulation.
 """
@@ -521,6 +522,47 @@ def sanitize(options, built, blocks, out):
     return results
 
 
+def record(results, sanitized):
+    """What is kept of the results under benches/results: of the model every kernel, of the other
+    blocks how near to its limit the worst error is."""
+    runs, blocks = results["runs"], {}
+    for line in runs:
+        block = blocks.setdefault(line["block"], {"runs": 0, "worst_of_limit": 0.0})
+        block["runs"] += 1
+        for error in line["errors"].values():
+            if error["limit"]:
+                share = round(error["error"] / error["limit"], 4)
+                block["worst_of_limit"] = max(block["worst_of_limit"], share)
+    kept = {key: value for key, value in results.items() if key not in ("runs", "sanitizer")}
+    return {
+        "what": "every generated kernel run alone on the exact reference's operands, and every "
+        "plan as a chain, against the exact reference; and the bits of each kernel against those "
+        "of the same kernel under emulation: `compared` elements, of which `differ` do not agree",
+        "how": f"backend-cuda/examples/vectors, benches/gpu/check.py --sanitize {sanitized}",
+        **kept,
+        "sanitizer": [{k: v for k, v in c.items() if k != "output"} for c in results["sanitizer"]],
+        "model": [line for line in runs if line["block"].startswith("model_")],
+        "blocks": blocks,
+    }
+
+
+def lines_of(content):
+    """JSON with a line for each key, and for each item below it."""
+    parts = []
+    for key, value in content.items():
+        items = [json.dumps(item) for item in value] if isinstance(value, list) else []
+        if isinstance(value, dict):
+            items = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in value.items()]
+        if len(items) > 4:
+            ends = "[]" if isinstance(value, list) else "{}"
+            joined = ",\n    ".join(items)
+            text = f"{ends[0]}\n    {joined}\n  {ends[1]}"
+        else:
+            text = json.dumps(value)
+        parts.append(f"  {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder")
@@ -587,6 +629,8 @@ def main():
     }
     with open(f"{out}/results.json", "w") as file:
         json.dump(results, file)
+    with open(f"{out}/record.json", "w") as file:
+        file.write(lines_of(record(results, options.sanitize)))
     return 1 if failed else 0
 
 

@@ -33,7 +33,7 @@ pub struct Call {
 }
 
 /// Weights beyond so many bytes would make most of the data file.
-const MAX_WEIGHT_BYTES: usize = 20_000_000;
+const MAX_WEIGHT_BYTES: usize = 10_000_000;
 /// One seed for all golden graphs: equal weights are kept once.
 const GOLDEN_SEED: u64 = 1;
 /// Random graphs without and with types narrower than `f32`, each.

@@ -1,7 +1,9 @@
 //! One call of a plan under emulation: every kernel alone on the oracle's operands, then all of
 //! them on each other's results.
 
-use super::compare::{Bounds, Mismatch, compare, coords_of, limit, rounded_once, sum_scale};
+use super::compare::{
+    Bounds, Mismatch, compare, coords_of, gain, limit, rounded_once, sum_scale,
+};
 use super::error::{Error, Result};
 use super::fault::Fault;
 use super::process::{Argument, BufferId, Process, Shape, Writer};
@@ -21,6 +23,8 @@ pub struct Outcome {
     pub n_launches: usize,
     /// The largest error of an element of any value, relative to the value's largest element.
     pub worst_error: f64,
+    /// The largest error that the chain's results may have.
+    pub chain_limit: f64,
 }
 
 /// What a kernel stored for a value.
@@ -68,7 +72,7 @@ pub fn run_observed(
 ) -> Result<Outcome> {
     let mut after = args.to_vec();
     let all = oracle::run_all(plan.graph(), rows, &mut after)?;
-    let outcome = Outcome { results: Vec::new(), n_launches: 0, worst_error: 0.0 };
+    let outcome = Outcome { results: Vec::new(), n_launches: 0, worst_error: 0.0, chain_limit: 0.0 };
     let mut call = Call {
         process,
         library,
@@ -310,7 +314,11 @@ impl<'a> Call<'a> {
         let members: Vec<ValueId> =
             plan.kernels().iter().flat_map(|kernel| kernel.members.clone()).collect();
         // Errors of one kernel are operands of the next.
-        let bound = limit(graph, &members);
+        let mut bound = limit(graph, &members);
+        if bound > limit(graph, &[]) {
+            bound *= gain(graph, self.all);
+        }
+        self.outcome.chain_limit = bound;
         for &id in &graph.outputs {
             let Place::Output(n) = plan.place(id) else { continue };
             let check = self.tensor_check(id, outputs[n], 0);

@@ -82,6 +82,31 @@ pub fn limit(graph: &Graph, members: &[ValueId]) -> f64 {
     narrow.fold(F32_LIMIT, f64::max)
 }
 
+/// By how much norms enlarge the errors of values that were rounded to a narrow type on the way:
+/// a row that is small beside the largest element is made as large as the others.
+pub(crate) fn gain(graph: &Graph, all: &[Option<Vec<f64>>]) -> f64 {
+    let of_norm = |id: ValueId| {
+        let centered = match graph[id].op {
+            Op::RmsNorm { .. } => false,
+            Op::LayerNorm { .. } => true,
+            _ => return 1.0,
+        };
+        let x = graph[id].inputs[0];
+        let width = graph[x].ty.shape().last().map_or(1, |dim| dim.size).max(1);
+        let elements = all[x.index()].as_deref().unwrap_or_default();
+        let max = elements.iter().fold(0.0f64, |max, x| max.max(x.abs()));
+        let deviation = |row: &[f64]| {
+            let mean = if centered { row.iter().sum::<f64>() / width as f64 } else { 0.0 };
+            (row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width as f64).sqrt()
+        };
+        let least = elements.chunks(width).map(deviation).fold(f64::INFINITY, f64::min);
+        // Of an ordinary row the largest element is twice the deviation.
+        let ratio = max / (2.0 * least);
+        if ratio.is_finite() { ratio.max(1.0) } else { 1.0 }
+    };
+    graph.ids().map(of_norm).product()
+}
+
 /// Whether what a kernel stores was rounded to a narrow type nowhere but where it is stored.
 pub(crate) fn rounded_once(graph: &Graph, members: &[ValueId], stored: ValueId) -> bool {
     let before = members.iter().copied().filter(|&id| id != stored).collect::<Vec<_>>();
