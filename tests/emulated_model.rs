@@ -115,8 +115,7 @@ fn the_model_says_what_the_reference_says() {
     if !emulator_is_here() {
         return;
     }
-    let reference: Value =
-        serde_json::from_str(include_str!("smollm2_q4_1_greedy.json")).unwrap();
+    let reference: Value = serde_json::from_str(include_str!("smollm2_q4_1_greedy.json")).unwrap();
     let file = file();
     let device = emulate::device(OPTIONS).unwrap();
     let mut model = model::load(&device, &file, CacheType::F32, true, &mut |_, _| {}).unwrap();

@@ -162,7 +162,8 @@ fn number(name: &str, default: u64) -> u64 {
 #[test]
 fn random_graphs_agree() {
     let Some(emulator) = required(Options::default()) else { return };
-    let (first, n_graphs) = (number("FUSELINE_RANDOM_SEED", 0), number("FUSELINE_RANDOM_GRAPHS", 500));
+    let (first, n_graphs) =
+        (number("FUSELINE_RANDOM_SEED", 0), number("FUSELINE_RANDOM_GRAPHS", 500));
     let end = first + n_graphs;
     println!("seeds {first} to {}", end - 1);
     let start = Instant::now();

@@ -9,6 +9,25 @@ use std::ffi::{CStr, CString};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Name and source of every block: each golden plan, fused and unfused.
+fn all() -> Vec<(String, String)> {
+    sources::graphs()
+        .into_iter()
+        .flat_map(|(name, graph)| {
+            [true, false].map(|fusion| {
+                let source = fuseline_cuda::emit::source(&sources::plans(&graph, fusion));
+                (format!("{name}, fusion {fusion}"), source)
+            })
+        })
+        .collect()
+}
+
+/// Kernels that use every function of the machine.
+fn machine() -> String {
+    let helpers = fuseline_cuda::emit::HELPERS.iter().map(|(_, text)| *text);
+    helpers.chain([include_str!("machine/machine.cu")]).collect::<Vec<_>>().join("\n")
+}
+
 /// Machine code of `source` for `arch`, or NVRTC's log.
 fn compile(source: &str, arch: &str) -> Result<Vec<u8>, String> {
     let source = CString::new(source).map_err(|e| e.to_string())?;
@@ -55,7 +74,8 @@ fn every_source_compiles_for_every_architecture() {
     if !nvrtc_is_here() {
         return;
     }
-    let sources = sources::all();
+    let mut sources = all();
+    sources.push(("the machine's functions".to_string(), machine()));
     assert!(sources.len() > 20, "{} sources", sources.len());
     let jobs: Vec<(usize, &str)> =
         (0..sources.len()).flat_map(|i| TARGETS.iter().map(move |t| (i, t.arch))).collect();
@@ -81,7 +101,7 @@ fn every_source_compiles_for_every_architecture() {
 #[test]
 fn a_fault_in_the_source_is_found() {
     if nvrtc_is_here() {
-        let (_, source) = sources::all().remove(0);
+        let (_, source) = all().remove(0);
         let broken = source.replacen("fl_barrier();", "fl_barrier()", 1);
         assert!(compile(&broken, "sm_80").is_err());
     }

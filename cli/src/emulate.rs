@@ -54,22 +54,19 @@ pub struct Args {
 /// Whether every block is right.
 pub fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
     let list = blocks::read(&args.path, args.block.as_deref())?;
-    let source = match &args.source {
-        Some(path) if list.len() > 1 => {
-            let n = list.len();
-            return Err(format!(
-                "{} is for one block, and {} has {n}: choose one with --block",
-                path.display(),
-                args.path.display()
-            )
-            .into());
-        }
-        Some(path) => Some(
-            std::fs::read_to_string(path)
-                .map_err(|error| format!("cannot read {}: {error}", path.display()))?,
-        ),
-        None => None,
+    let of_one = args.debug || args.source.is_some();
+    if of_one && list.len() > 1 {
+        let (path, n) = (args.path.display(), list.len());
+        return Err(format!(
+            "--source and --debug are for one block, and {path} has {n}: choose one with --block"
+        )
+        .into());
+    }
+    let read = |path: &PathBuf| {
+        std::fs::read_to_string(path)
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))
     };
+    let source = args.source.as_ref().map(read).transpose()?;
     let check = Check {
         rows: args.rows.clone(),
         seed: args.seed,
@@ -117,7 +114,10 @@ pub fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
     if args.debug {
         let folder = emulator.folder().display();
         println!("to repeat it under a debugger, and stop in a kernel of the generated source:");
-        println!("  gdb -ex 'set breakpoint pending on' -ex 'break fl_0::KERNEL' --args {folder}/emulator {folder}/commands");
+        println!(
+            "  gdb -ex 'set breakpoint pending on' -ex 'break fl_0::KERNEL' --args \
+             {folder}/emulator {folder}/commands"
+        );
     }
     Ok(all_right)
 }

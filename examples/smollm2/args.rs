@@ -60,6 +60,22 @@ pub struct Args {
     /// The type that keys and values are cached in.
     #[arg(long, value_name = "TYPE", value_enum, default_value_t = CacheType::F32)]
     pub cache: CacheType,
+
+    /// Where to run.
+    #[arg(long, value_enum, default_value_t = DeviceName::Best)]
+    pub device: DeviceName,
+}
+
+/// A device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DeviceName {
+    /// The best device of this machine.
+    Best,
+    /// The CPU.
+    Cpu,
+    /// The generated CUDA on the CPU, with every access checked: seconds a token. Needs a C++
+    /// compiler.
+    Emulated,
 }
 
 /// The type of the key-value cache.

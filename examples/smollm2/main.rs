@@ -7,8 +7,9 @@ mod model;
 mod sample;
 mod tokenizer;
 
-use args::Args;
+use args::{Args, DeviceName};
 use clap::Parser;
+use fuseline::emulate;
 use fuseline::prelude::*;
 use indicatif::{ProgressBar, ProgressStyle};
 use sample::Sampler;
@@ -30,6 +31,17 @@ fn main() -> ExitCode {
     }
 }
 
+fn open(name: DeviceName) -> Result<Device, Box<dyn Error>> {
+    match name {
+        DeviceName::Best => Ok(Device::best()?),
+        DeviceName::Cpu => Ok(Device::cpu()),
+        DeviceName::Emulated => {
+            let options = emulate::Options { optimize: true, ..emulate::Options::default() };
+            Ok(emulate::device(options)?)
+        }
+    }
+}
+
 fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
@@ -38,7 +50,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let path = fetch::model(args.model.clone())?;
     let file = Gguf::open(&path)?;
     let tokenizer = Tokenizer::from_gguf(&file)?;
-    let device = Device::best()?;
+    let device = open(args.device)?;
     let bar = ProgressBar::new(0);
     bar.set_style(ProgressStyle::with_template("loading layer {pos} of {len} {wide_bar}")?);
     let mut model = model::load(&device, &file, args.cache, !args.no_fusion, &mut |done, all| {

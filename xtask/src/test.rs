@@ -23,7 +23,7 @@ pub fn run(args: &[&str]) -> Result<(), Error> {
     if run::is_here(&compiler) {
         env.push(("FUSELINE_REQUIRE_CXX", "1".into()));
     } else {
-        eprintln!("no host compiler `{compiler}`: device functions are not compared with Rust's");
+        eprintln!("no C++ compiler `{compiler}`: generated source is not run on the CPU");
     }
     for what in [["--workspace", "--all-targets"], ["--workspace", "--doc"]] {
         // Tests run a real model and an exact reference: without optimization they take an hour.

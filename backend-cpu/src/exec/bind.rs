@@ -41,9 +41,9 @@ pub(super) fn lock<'a>(bound: &Bound<'a>) -> Result<Locked<'a>, BackendError> {
             } else {
                 buffer.lock(waits).map(Guard::Read)
             };
-            guards.push(guard.ok_or_else(|| {
-                device_error(format!("{} is in use by another call", what))
-            })?);
+            guards.push(
+                guard.ok_or_else(|| device_error(format!("{} is in use by another call", what)))?,
+            );
         }
         places[handle] = guards.len() - 1;
     }

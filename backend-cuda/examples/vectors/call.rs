@@ -17,8 +17,12 @@ pub fn params(plan: &Plan, kernel: &Kernel) -> Vec<Value> {
         Param::Codes(id) => json!(["codes", id.index()]),
         Param::Scales(id) => json!(["scales", id.index()]),
         Param::Offsets(id) => json!(["offsets", id.index()]),
-        Param::Keys(id) => json!(["keys", id.index(), appends(plan.graph(), kernel, *id).is_some()]),
-        Param::Values(id) => json!(["values", id.index(), appends(plan.graph(), kernel, *id).is_some()]),
+        Param::Keys(id) => {
+            json!(["keys", id.index(), appends(plan.graph(), kernel, *id).is_some()])
+        }
+        Param::Values(id) => {
+            json!(["values", id.index(), appends(plan.graph(), kernel, *id).is_some()])
+        }
         Param::Positions(id) => json!(["positions", id.index()]),
         Param::Sequences(id) => json!(["sequences", id.index()]),
         Param::Result(id) => json!(["result", id.index()]),

@@ -14,7 +14,8 @@ pub fn entry(out: &Path, store: &mut Store) -> Result<(Value, usize), Box<dyn Er
     let mut plans = Vec::new();
     for case in cases() {
         let mut params = vec![json!(["elements", 0])];
-        let mut values = json!({ "0": { "dtype": "i32", "buffer": store.add(&bytes(&case.words))? } });
+        let mut values =
+            json!({ "0": { "dtype": "i32", "buffer": store.add(&bytes(&case.words))? } });
         for (index, (before, after)) in case.results.iter().enumerate() {
             // Like a cache: something is there before.
             params.push(json!(["keys", index + 1, true]));

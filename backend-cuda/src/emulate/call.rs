@@ -1,9 +1,7 @@
 //! One call of a plan under emulation: every kernel alone on the oracle's operands, then all of
 //! them on each other's results.
 
-use super::compare::{
-    Bounds, Mismatch, compare, coords_of, gain, limit, rounded_once, sum_scale,
-};
+use super::compare::{Bounds, Mismatch, compare, coords_of, gain, limit, rounded_once, sum_scale};
 use super::error::{Error, Result};
 use super::fault::Fault;
 use super::process::{Argument, BufferId, Process, Shape, Writer};
@@ -72,7 +70,8 @@ pub fn run_observed(
 ) -> Result<Outcome> {
     let mut after = args.to_vec();
     let all = oracle::run_all(plan.graph(), rows, &mut after)?;
-    let outcome = Outcome { results: Vec::new(), n_launches: 0, worst_error: 0.0, chain_limit: 0.0 };
+    let outcome =
+        Outcome { results: Vec::new(), n_launches: 0, worst_error: 0.0, chain_limit: 0.0 };
     let mut call = Call {
         process,
         library,

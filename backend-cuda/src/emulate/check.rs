@@ -104,7 +104,7 @@ fn calls<'a>(graph: &Graph, plans: &'a [Plan], rows: &[usize]) -> Result<Vec<(&'
     }
     let call = |&rows: &usize| {
         let plan = plans.iter().find(|plan| plan.rows() >= rows);
-        let most = plans.last().map_or(0, Plan::rows);
+        let most = graph.batch.as_ref().map_or(1, |batch| batch.max);
         plan.map(|plan| (plan, rows))
             .ok_or_else(|| Error::Rows { expected: format!("at most {most}"), found: rows })
     };

@@ -110,9 +110,7 @@ impl Emulator {
             .map_err(Error::io("cannot make a folder for the emulator"))?;
         let folder = match options.debug {
             true => Folder { path: temporary.keep(), _temporary: None },
-            false => {
-                Folder { path: temporary.path().to_path_buf(), _temporary: Some(temporary) }
-            }
+            false => Folder { path: temporary.path().to_path_buf(), _temporary: Some(temporary) },
         };
         for (name, text) in FILES {
             write(&folder.path.join(name), text)?;

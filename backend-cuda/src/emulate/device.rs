@@ -219,9 +219,7 @@ impl Loaded {
                 Param::Offsets(id) => whole(firsts[arg(id)] + 2, false),
                 Param::Positions(id) => whole(firsts[arg(id)], false),
                 Param::Sequences(id) => whole(firsts[arg(id)] + 1, false),
-                Param::Keys(id) => {
-                    whole(firsts[arg(id)], appends(graph, kernel, id).is_some())
-                }
+                Param::Keys(id) => whole(firsts[arg(id)], appends(graph, kernel, id).is_some()),
                 Param::Values(id) => {
                     whole(firsts[arg(id)] + 1, appends(graph, kernel, id).is_some())
                 }
@@ -243,15 +241,15 @@ impl Loaded {
             });
         }
         let shape = launch_shape(kernel);
-        process.launch(self.library, &kernel.name, shape, &arguments).map_err(|error| {
-            match error {
+        process.launch(self.library, &kernel.name, shape, &arguments).map_err(
+            |error| match error {
                 Error::Fault(mut fault) => {
                     explain(&mut fault, plan, kernel, &list);
                     Error::Fault(fault)
                 }
                 other => other,
-            }
-        })?;
+            },
+        )?;
         for (id, buffer, at, bytes) in results {
             if let Some(byte) = process.first_unwritten(buffer, at, bytes)? {
                 let element = (byte - at) / graph[id].ty.dtype().bytes();

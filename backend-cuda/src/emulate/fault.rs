@@ -66,7 +66,9 @@ impl FaultKind {
             FaultKind::Uninitialized => "read of memory that nobody wrote",
             FaultKind::Race => "race on global memory",
             FaultKind::SharedOutOfBounds => "shared memory accessed out of bounds",
-            FaultKind::SharedUninitialized => "read of shared memory that the block has not written",
+            FaultKind::SharedUninitialized => {
+                "read of shared memory that the block has not written"
+            }
             FaultKind::SharedRace => "race on shared memory",
             FaultKind::DivergentBarrier => "divergent barrier",
             FaultKind::InactiveLane => "exchange with an inactive lane",
@@ -251,7 +253,10 @@ impl fmt::Display for Fault {
             let Memory { name, at_bytes, access_bytes, extent_bytes, .. } = memory;
             if *access_bytes > 0 {
                 let element = at_bytes.div_euclid(*access_bytes as i64);
-                write!(f, "\n  element {element} of {name}: {access_bytes} bytes from byte {at_bytes} on, of {extent_bytes}")?;
+                write!(
+                    f,
+                    "\n  element {element} of {name}: {access_bytes} bytes from byte {at_bytes} on, of {extent_bytes}"
+                )?;
             } else {
                 write!(f, "\n  {name}, {extent_bytes} bytes")?;
             }
@@ -312,7 +317,8 @@ fn addr2line(library: &Library, offset: u64) -> Vec<(String, String, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let (pairs, _) = lines.as_chunks();
     let parse = |&[function, place]: &[&str; 2]| {
-        let (path, number) = place.split_once(" (").map_or(place, |(place, _)| place).rsplit_once(':')?;
+        let (path, number) =
+            place.split_once(" (").map_or(place, |(place, _)| place).rsplit_once(':')?;
         Some((function.to_string(), path.to_string(), number.parse().ok()?))
     };
     pairs.iter().filter_map(parse).collect()

@@ -91,14 +91,15 @@ impl Write for Commands {
 impl Process {
     pub(crate) fn start(folder: Arc<Folder>, options: Options) -> Result<Process> {
         let record = match options.debug {
-            true => Some(
-                File::create(folder.commands()).map_err(Error::io("cannot record commands"))?,
-            ),
+            true => {
+                Some(File::create(folder.commands()).map_err(Error::io("cannot record commands"))?)
+            }
             false => None,
         };
         let mut command = Command::new(folder.program());
         // Ours end with the process, and leaks are not what is looked for.
-        command.env("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=0:detect_stack_use_after_return=0");
+        command
+            .env("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=0:detect_stack_use_after_return=0");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(Error::io("cannot start the emulator"))?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
@@ -248,9 +249,10 @@ impl Process {
         arguments: &[Argument],
     ) -> Result<()> {
         let fail = |message: String| Error::Launch { kernel: kernel.to_string(), message };
-        let known = self.libraries.get(library).and_then(|library| {
-            library.kernels.iter().position(|(_, name)| name == kernel)
-        });
+        let known = self
+            .libraries
+            .get(library)
+            .and_then(|library| library.kernels.iter().position(|(_, name)| name == kernel));
         let index = known.ok_or_else(|| fail(format!("library {library} has no such kernel")))?;
         let narrow = |what: &str, n: usize| {
             u32::try_from(n).map_err(|_| fail(format!("{n} {what} are more than 2^32")))

@@ -161,7 +161,9 @@ fn numbers(rng: &mut Rng) -> Vec<u32> {
     let mut turns: Vec<f64> = Vec::new();
     for ty in [E4M3, E5M2] {
         let value = |code| f64::from(ty.value(code));
-        turns.extend((0..ty.max).flat_map(|code| [value(code), (value(code) + value(code + 1)) / 2.0]));
+        turns.extend(
+            (0..ty.max).flat_map(|code| [value(code), (value(code) + value(code + 1)) / 2.0]),
+        );
         turns.extend([value(ty.max), value(ty.max) * 1.03, value(ty.max) * 1.07]);
     }
     for code in (0..0x7bff).step_by(97).chain([0, 1, 2, 0x3ff, 0x400, 0x7bfe]) {

@@ -92,7 +92,10 @@ fn faults_are_seen_and_nothing_else() {
         ("if (b == 1) fl_load_i32(out, t);", Some(FaultKind::Uninitialized)),
         // What the same thread, or the block before a barrier, wrote may be read.
         ("fl_store_i32(out, 64 * b + t, 1); fl_load_i32(out, 64 * b + t);", None),
-        ("fl_store_i32(out, 64 * b + t, 1); fl_barrier(); fl_load_i32(out, 64 * b + 63 - t);", None),
+        (
+            "fl_store_i32(out, 64 * b + t, 1); fl_barrier(); fl_load_i32(out, 64 * b + 63 - t);",
+            None,
+        ),
         (
             "fl_store_i32(out, 64 * b + t, 1); if (t > 0) fl_load_i32(out, 64 * b + t - 1);",
             Some(FaultKind::Race),
@@ -152,7 +155,8 @@ fn faults_are_seen_and_nothing_else() {
 #[test]
 fn a_fault_names_thread_and_line() {
     let Some(emulator) = required(Options::default()) else { return };
-    let source = source().replace("    fl_warp_barrier();\n    const float neighbour", "    const float neighbour");
+    let source = source()
+        .replace("    fl_warp_barrier();\n    const float neighbour", "    const float neighbour");
     let library = emulator.compile(&[&source]).unwrap();
     let mut process = emulator.start().unwrap();
     let number = process.open(&library).unwrap();

@@ -94,7 +94,10 @@ fn every_mistake_is_caught() {
         let what = mutant.what;
         let block = &blocks[mutant.block];
         if !block.source.contains(mutant.from) {
-            return Err(format!("{what}: the source of `{}` has no\n{}", mutant.block, mutant.from));
+            return Err(format!(
+                "{what}: the source of `{}` has no\n{}",
+                mutant.block, mutant.from
+            ));
         }
         let source = block.source.replacen(mutant.from, mutant.to, 1);
         let library = emulator.compile(&[&source]).map_err(|e| format!("{what}: {e}"))?;

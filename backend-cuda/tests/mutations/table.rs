@@ -32,8 +32,7 @@ const fn mutant(
 
 const SHARED_RACE: &[Caught] = &[Fault(FaultKind::SharedRace)];
 /// Whoever reads too early reads what is not there yet, or races.
-const EARLY: &[Caught] =
-    &[Fault(FaultKind::SharedRace), Fault(FaultKind::SharedUninitialized)];
+const EARLY: &[Caught] = &[Fault(FaultKind::SharedRace), Fault(FaultKind::SharedUninitialized)];
 const RACE: &[Caught] = &[Fault(FaultKind::Race)];
 const BOUNDS: &[Caught] = &[Fault(FaultKind::OutOfBounds)];
 const SHARED_BOUNDS: &[Caught] = &[Fault(FaultKind::SharedOutOfBounds)];
@@ -175,13 +174,7 @@ pub const MUTANTS: &[Mutant] = &[
         &[Fault(FaultKind::SharedUninitialized)],
     ),
     // ---- bounds and tails
-    mutant(
-        "no guard for the last row",
-        "point",
-        "    if (i >= rows * 301) return;",
-        "",
-        BOUNDS,
-    ),
+    mutant("no guard for the last row", "point", "    if (i >= rows * 301) return;", "", BOUNDS),
     mutant(
         "a guard for the bucket's rows instead of the call's",
         "point",

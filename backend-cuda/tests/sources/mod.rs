@@ -5,19 +5,6 @@ use fuseline_core::plan::{Options, Plan, compile};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Name and source of every block: each golden plan, fused and unfused.
-pub fn all() -> Vec<(String, String)> {
-    graphs()
-        .into_iter()
-        .flat_map(|(name, graph)| {
-            [true, false].map(|fusion| {
-                let source = fuseline_cuda::emit::source(&plans(&graph, fusion));
-                (format!("{name}, fusion {fusion}"), source)
-            })
-        })
-        .collect()
-}
-
 /// The plans of a graph for its smallest and its largest bucket: with one row and with several.
 pub fn plans(graph: &Graph, fusion: bool) -> Vec<Plan> {
     let options = Options { fusion };
