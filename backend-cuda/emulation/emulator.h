@@ -47,6 +47,8 @@ struct Running {
 };
 extern Running running;
 
+// Whether a frame may be there: two words of the running thread's stack.
+bool on_stack(uintptr_t place);
 void run_grid(const FlKernel& kernel, void* const* places, int n_blocks, int n_threads);
 
 // ---- memory.cpp: global and shared memory, and who touched it

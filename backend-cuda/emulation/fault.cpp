@@ -15,7 +15,7 @@ static void write_fault(const Fault& what, uint64_t pc, uintptr_t frame) {
     if (pc) frames[n_frames++] = pc;
     // Frame pointers: each frame holds the caller's frame and the return address. A fiber's first
     // frame has none before it.
-    while (frame && frame % 8 == 0 && n_frames < MAX_FRAMES && running.inside) {
+    while (frame % 8 == 0 && n_frames < MAX_FRAMES && running.inside && on_stack(frame)) {
         const uintptr_t* place = (const uintptr_t*)frame;
         if (!place[1]) break;
         frames[n_frames++] = place[1] - 1;  // in the call, not behind it
@@ -88,6 +88,7 @@ static void on_signal(int number, siginfo_t*, void* context) {
 // With the address sanitizer these exist, and its reports become faults.
 extern "C" __attribute__((weak)) void __asan_set_error_report_callback(void (*)(const char*));
 extern "C" __attribute__((weak)) void* __asan_get_report_pc();
+extern "C" __attribute__((weak)) void* __asan_get_report_bp();
 extern "C" __attribute__((weak)) const char* __asan_get_report_description();
 
 static void on_report(const char* report) {
@@ -95,7 +96,8 @@ static void on_report(const char* report) {
     Fault what = {FaultKind::Sanitizer};
     what.text = __asan_get_report_description ? __asan_get_report_description() : report;
     const uint64_t pc = __asan_get_report_pc ? (uint64_t)__asan_get_report_pc() : 0;
-    write_fault(what, pc, (uintptr_t)__builtin_frame_address(0));
+    const uintptr_t frame = __asan_get_report_bp ? (uintptr_t)__asan_get_report_bp() : 0;
+    write_fault(what, pc, frame);
 }
 
 void catch_crashes() {

@@ -213,6 +213,11 @@ void fl_order_warp(int line) {
 int fl_block() { return (int)running.block; }
 int fl_thread() { return running.thread; }
 
+bool on_stack(uintptr_t place) {
+    const uintptr_t stack = (uintptr_t)fibers[running.thread].stack;
+    return place >= stack && place <= stack + STACK_BYTES - 16;
+}
+
 // ---- running
 
 static void begin() {

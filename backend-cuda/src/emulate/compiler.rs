@@ -10,6 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
+/// What is read of a local variable before it is written is no lucky zero.
+const FILL_LOCALS: &str = "-ftrivial-auto-var-init=pattern";
+
 /// The emulator's own files.
 const FILES: &[(&str, &str)] = &[
     ("machine.h", include_str!("../../emulation/machine.h")),
@@ -48,6 +51,8 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Emulator {
     compiler: String,
+    /// Whether the compiler can fill local variables with a pattern: older ones cannot.
+    fills_locals: bool,
     options: Options,
     folder: Arc<Folder>,
     n_libraries: AtomicUsize,
@@ -115,19 +120,25 @@ impl Emulator {
         for (name, text) in FILES {
             write(&folder.path.join(name), text)?;
         }
+        let fills_locals = accepts(&compiler, FILL_LOCALS);
         let emulator = Emulator {
             compiler,
+            fills_locals,
             options,
             folder: Arc::new(folder),
             n_libraries: AtomicUsize::new(0),
         };
-        let mut command = emulator.command();
-        command.args(["-O2", "-fno-optimize-sibling-calls", "-rdynamic", "-o"]);
-        command.arg(emulator.folder.program());
-        let parts = FILES.iter().map(|(name, _)| name).filter(|name| name.ends_with(".cpp"));
-        command.args(parts.map(|name| emulator.folder.path.join(name)));
-        command.arg("-ldl");
-        emulator.compile_with(command, &emulator.folder.path.join("commands.cpp"))?;
+        let path = emulator.folder.path.clone();
+        let parts = || FILES.iter().filter_map(|(name, _)| name.strip_suffix(".cpp"));
+        // Not guarded by the sanitizer itself: it would only be slower.
+        let mut compile = emulator.command(false);
+        compile.current_dir(&path).args(["-O2", "-fno-optimize-sibling-calls", "-c"]);
+        compile.args(parts().map(|part| format!("{part}.cpp")));
+        emulator.run(compile, &path.join("commands.cpp"))?;
+        let mut link = emulator.command(options.sanitize);
+        link.current_dir(&path).args(["-rdynamic", "-o"]).arg(emulator.folder.program());
+        link.args(parts().map(|part| format!("{part}.o"))).arg("-ldl");
+        emulator.run(link, &path.join("commands.cpp"))?;
         Ok(emulator)
     }
 
@@ -144,7 +155,8 @@ impl Emulator {
     /// Compiles sources to one library, each in a namespace of its own.
     ///
     /// # Errors
-    /// [`Error::Compile`] if a source is no C++ with the emulator's definitions.
+    /// [`Error::Compile`] if a source is no C++ with the emulator's definitions;
+    /// [`Error::Launch`] if two kernels have one name.
     pub fn compile(&self, texts: &[&str]) -> Result<Library> {
         let number = self.n_libraries.fetch_add(1, Ordering::Relaxed);
         let path = |end: String| self.folder.path.join(format!("{number}{end}"));
@@ -156,6 +168,12 @@ impl Emulator {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let _ = writeln!(glue, "namespace fl_{index} {{\n#include \"{name}\"\n}}");
             for kernel in kernel_names(text) {
+                if kernels.iter().any(|(_, known)| known == kernel) {
+                    return Err(Error::Launch {
+                        kernel: kernel.to_string(),
+                        message: "two kernels of one library have this name".to_string(),
+                    });
+                }
                 let _ = writeln!(table, "    FL_ENTRY(fl_{index}, {kernel}),");
                 kernels.push((index, kernel.to_string()));
             }
@@ -169,7 +187,7 @@ impl Emulator {
         );
         let (glue_path, library) = (path(".cpp".into()), path(".so".into()));
         write(&glue_path, &glue)?;
-        let mut command = self.command();
+        let mut command = self.command(self.options.sanitize);
         command.args(match (self.options.debug, self.options.optimize) {
             (true, _) => ["-O0", "-g"],
             (false, true) => ["-O1", "-g1"],
@@ -179,12 +197,10 @@ impl Emulator {
         command.args([
             "-fsanitize=bounds,signed-integer-overflow,shift,integer-divide-by-zero",
             "-fsanitize-undefined-trap-on-error",
-            "-ftrivial-auto-var-init=pattern",
-            "-shared",
-            "-o",
         ]);
+        command.args(self.fills_locals.then_some(FILL_LOCALS)).args(["-shared", "-o"]);
         command.arg(&library).arg(&glue_path);
-        self.compile_with(command, &glue_path)?;
+        self.run(command, &glue_path)?;
         let (sources, kernels) = (Arc::new(sources), Arc::new(kernels));
         Ok(Library { path: library, sources, kernels })
     }
@@ -198,19 +214,19 @@ impl Emulator {
     }
 
     /// What every compilation has.
-    fn command(&self) -> Command {
-        let mut command = Command::new(&self.compiler);
+    fn command(&self, sanitize: bool) -> Command {
+        let mut command = compiler_command(&self.compiler);
         command.args(["-std=c++17", "-fPIC", "-w", "-fno-omit-frame-pointer"]);
         // As generated source is compiled for a GPU: no contraction, and pointers of any type.
         command.args(["-ffp-contract=off", "-fno-strict-aliasing", "-fno-fast-math"]);
         command.args(fma_flag());
-        if self.options.sanitize {
+        if sanitize {
             command.arg("-fsanitize=address");
         }
         command
     }
 
-    fn compile_with(&self, mut command: Command, path: &Path) -> Result<()> {
+    fn run(&self, mut command: Command, path: &Path) -> Result<()> {
         let output = command
             .stdin(Stdio::null())
             .output()
@@ -239,8 +255,24 @@ pub fn fma_flag() -> Option<&'static str> {
     None
 }
 
+/// The compiler's command, which may have arguments: `ccache g++`.
+fn compiler_command(compiler: &str) -> Command {
+    let mut words = compiler.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words);
+    command
+}
+
+/// Whether the compiler knows a flag.
+fn accepts(compiler: &str, flag: &str) -> bool {
+    let mut command = compiler_command(compiler);
+    command.args([flag, "-x", "c++", "-E", "-"]);
+    let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
 fn runs(compiler: &str) -> bool {
-    let mut command = Command::new(compiler);
+    let mut command = compiler_command(compiler);
     let status = command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }

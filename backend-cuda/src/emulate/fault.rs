@@ -2,6 +2,7 @@
 
 use super::compiler::Library;
 use std::fmt;
+use std::path::Path;
 use std::process::Command;
 
 /// What kind of mistake it is.
@@ -286,7 +287,8 @@ pub(crate) fn resolve(libraries: &[Library], kernel: &str, frames: &[Place]) -> 
     for frame in frames {
         let Some(library) = libraries.get(frame.library as usize) else { continue };
         let in_source = |(function, path, number): &(String, String, usize)| {
-            let source = library.sources.iter().find(|source| path.ends_with(file_name(source)))?;
+            let file = Path::new(path).file_name();
+            let source = library.sources.iter().find(|s| s.path.file_name() == file)?;
             let text = source.text.lines().nth(number.checked_sub(1)?)?.trim().to_string();
             let name = function.rsplit("::").next().unwrap_or(function);
             let name = name.split('(').next().unwrap_or(name).to_string();
@@ -301,10 +303,6 @@ pub(crate) fn resolve(libraries: &[Library], kernel: &str, frames: &[Place]) -> 
     let inside = (at > 0).then(|| lines[0].0.clone());
     let (_, line) = lines.swap_remove(at);
     Some(Line { inside, ..line })
-}
-
-fn file_name(source: &super::compiler::Source) -> &str {
-    source.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
 /// Function, file and line of an instruction, innermost first. Nothing where the tool is missing:

@@ -177,6 +177,10 @@ fn a_fault_names_thread_and_line() {
 #[test]
 fn a_launch_must_fit_its_kernel() {
     let Some(emulator) = required(Options::default()) else { return };
+    let twice = emulator.compile(&[&source(), &source()]).unwrap_err().to_string();
+    assert!(twice.contains("two kernels of one library have this name"), "{twice}");
+    let broken = emulator.compile(&["FL_KERNEL(32) broken(int rows) { return rows }"]);
+    assert!(matches!(broken, Err(Error::Compile { .. })), "{broken:?}");
     let library = emulator.compile(&[&source()]).unwrap();
     let shape = Shape { n_blocks: 1, n_threads: 64, shared_bytes: 0 };
     let words = bytes(&[0; 64]);
