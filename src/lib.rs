@@ -49,13 +49,19 @@
 pub use fuseline_macros::{budget, decode, weight_format};
 pub use fuseline_runtime::block::{Arena, LoadOptions};
 pub use fuseline_runtime::cache::{Index, KvCache};
-pub use fuseline_runtime::device::Device;
+pub use fuseline_runtime::device::{Device, Graph};
 pub use fuseline_runtime::element::{Element, Format, Q4_1, Q8_0};
 pub use fuseline_runtime::error::{Error, Result};
 pub use fuseline_runtime::source::{self, Gguf, Safetensors, Slices, TensorSource};
 pub use fuseline_runtime::tensor::{Scalar, Tensor, Tokens};
 pub use fuseline_runtime::weight::Weight;
 pub use half::{bf16, f16};
+
+/// NVIDIA GPUs: options of [`Device::cuda`], memory of other libraries, kernels built ahead.
+#[cfg(feature = "cuda")]
+pub mod cuda {
+    pub use fuseline_cuda::runtime::*;
+}
 
 /// The generated CUDA, run on the CPU and checked: for tests of blocks where there is no GPU.
 ///

@@ -18,6 +18,7 @@ mod memory;
 use exec::CpuExecutable;
 use fuseline_core::backend::{Backend, BackendError, BufferRef, Executable, Program};
 use memory::CpuBuffer;
+use std::any::Any;
 use std::sync::Arc;
 
 /// How messages call the device.
@@ -50,6 +51,10 @@ impl Backend for Cpu {
 
     fn read(&self, buffer: &BufferRef, at: usize, out: &mut [u8]) -> Result<(), BackendError> {
         CpuBuffer::of(buffer)?.read(at, out)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 
     fn load(&self, program: &Program) -> Result<Box<dyn Executable>, BackendError> {

@@ -4,6 +4,15 @@
 FL_DEVICE int fl_block() { return (int)blockIdx.x; }
 FL_DEVICE int fl_thread() { return (int)threadIdx.x; }
 
+// The first thing that every kernel does: lets the next kernel of the stream begin, and waits for
+// those before this one, if they were launched so; what they wrote is there then.
+FL_DEVICE void fl_begin_kernel() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Every thread of the block calls it; what any wrote before, all see after it.
 FL_DEVICE void fl_barrier() { __syncthreads(); }
 // The same for the lanes of a warp. The exchanges below do not order memory.

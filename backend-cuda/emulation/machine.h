@@ -125,6 +125,8 @@ typedef FlSharedArray<float> fl_shared_floats;
 
 // ---- threads (threads.cuh)
 
+// Kernels run one after the other.
+FL_DEVICE void fl_begin_kernel() {}
 FL_ACCESS void fl_barrier(int line = __builtin_LINE()) { fl_wait_block(line); }
 FL_ACCESS void fl_warp_barrier(int line = __builtin_LINE()) { fl_order_warp(line); }
 FL_DEVICE unsigned fl_word(float x) { unsigned word; memcpy(&word, &x, 4); return word; }

@@ -3,9 +3,10 @@
 
 mod sources;
 
-use cudarc::nvrtc::{result, sys};
 use fuseline_core::target::TARGETS;
-use std::ffi::{CStr, CString};
+use fuseline_cuda::emit::{COMPILE_OPTIONS, parts};
+use fuseline_cuda::runtime::compile_kernel;
+use fuseline_cuda::runtime::nvrtc::{Nvrtc, Output};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -28,52 +29,22 @@ fn machine() -> String {
     helpers.chain([include_str!("machine/machine.cu")]).collect::<Vec<_>>().join("\n")
 }
 
-/// Machine code of `source` for `arch`, or NVRTC's log.
-fn compile(source: &str, arch: &str) -> Result<Vec<u8>, String> {
-    let source = CString::new(source).map_err(|e| e.to_string())?;
-    let program = result::create_program(&source, None).map_err(|e| format!("{e:?}"))?;
-    let options: Vec<String> = fuseline_cuda::emit::COMPILE_OPTIONS
-        .iter()
-        .map(|option| (*option).to_string())
-        .chain([format!("--gpu-architecture={arch}")])
-        .collect();
-    // SAFETY: `program` was made above and is destroyed once, at the end; the buffer has the size
-    // that NVRTC asks for.
-    unsafe {
-        let compiled = result::compile_program(program, &options);
-        let log = result::get_program_log(program).map_err(|e| format!("{e:?}"))?;
-        let log = CStr::from_ptr(log.as_ptr()).to_string_lossy().into_owned();
-        let mut size = 0;
-        let mut cubin = Vec::new();
-        if compiled.is_ok()
-            && sys::nvrtcGetCUBINSize(program, &mut size) == sys::nvrtcResult::NVRTC_SUCCESS
-        {
-            cubin = vec![0u8; size];
-            sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast());
+/// NVRTC, unless it is missing and not required.
+fn nvrtc() -> Option<&'static Nvrtc> {
+    match Nvrtc::get() {
+        Ok(nvrtc) => Some(nvrtc),
+        Err(error) => {
+            let required = std::env::var_os("FUSELINE_REQUIRE_NVRTC").is_some();
+            assert!(!required, "{error}; `cargo xtask test` installs it");
+            eprintln!("[SKIP] generated source is not compiled: {error}");
+            None
         }
-        let _ = result::destroy_program(program);
-        if cubin.is_empty() { Err(log) } else { Ok(cubin) }
     }
-}
-
-fn nvrtc_is_here() -> bool {
-    // SAFETY: asks the loader whether the library can be opened, and nothing else.
-    let here = unsafe { sys::is_culib_present() };
-    if !here {
-        assert!(
-            std::env::var_os("FUSELINE_REQUIRE_NVRTC").is_none(),
-            "NVRTC is required but cannot be loaded; `cargo xtask test` installs it"
-        );
-        eprintln!("[SKIP] NVRTC cannot be loaded: generated source is not compiled");
-    }
-    here
 }
 
 #[test]
 fn every_source_compiles_for_every_architecture() {
-    if !nvrtc_is_here() {
-        return;
-    }
+    let Some(nvrtc) = nvrtc() else { return };
     let mut sources = all();
     sources.push(("the machine's functions".to_string(), machine()));
     assert!(sources.len() > 20, "{} sources", sources.len());
@@ -86,7 +57,9 @@ fn every_source_compiles_for_every_architecture() {
             scope.spawn(|| {
                 while let Some(&(index, arch)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let (name, source) = &sources[index];
-                    if let Err(log) = compile(source, arch) {
+                    let compiled =
+                        nvrtc.compile(source, "source", arch, COMPILE_OPTIONS, Output::Cubin);
+                    if let Err(log) = compiled {
                         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
                         let path = folder.join(format!("failed_{index}.cu"));
                         std::fs::write(&path, source).unwrap();
@@ -100,9 +73,29 @@ fn every_source_compiles_for_every_architecture() {
 
 #[test]
 fn a_fault_in_the_source_is_found() {
-    if nvrtc_is_here() {
-        let (_, source) = all().remove(0);
-        let broken = source.replacen("fl_barrier();", "fl_barrier()", 1);
-        assert!(compile(&broken, "sm_80").is_err());
+    let Some(nvrtc) = nvrtc() else { return };
+    let (_, source) = all().remove(0);
+    let broken = source.replacen("fl_barrier();", "fl_barrier()", 1);
+    let error = nvrtc.compile(&broken, "broken", "sm_80", COMPILE_OPTIONS, Output::Cubin);
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("does not compile `broken` for sm_80"), "{text}");
+    assert!(text.contains("expected a \";\""), "{text}");
+}
+
+/// Kernel by kernel, as programs compile them; and to text, for architectures that are too new.
+#[test]
+fn a_kernel_compiles_alone() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let (_, source) = all().remove(0);
+    let parts = parts(&source);
+    for (name, _) in &parts.kernels {
+        let text = parts.source_of(name).unwrap();
+        let cubin = compile_kernel(&text, name, "sm_90a").unwrap();
+        assert!(cubin.starts_with(b"\x7fELF"), "{name}");
+        let ptx = compile_kernel(&text, name, "sm_999").unwrap();
+        let newest = nvrtc.archs().last().unwrap();
+        let ptx = String::from_utf8(ptx).unwrap();
+        assert!(ptx.contains(&format!(".target sm_{newest}")), "{name}");
+        assert!(ptx.contains(&format!(".entry {name}(")), "{name}");
     }
 }

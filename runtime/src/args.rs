@@ -1,10 +1,12 @@
 //! Arguments and results as blocks see them, whatever their types say.
 
+use crate::cache::Places;
 use crate::device::Device;
 use crate::error::Result;
 use fuseline_core::backend::BufferRef;
 use fuseline_core::dtype::DType;
 use fuseline_core::format::WeightFormat;
+use std::sync::{Mutex, PoisonError};
 
 /// Anything that a block takes.
 pub trait Argument {
@@ -66,11 +68,16 @@ pub enum ArgRef<'a> {
         device: &'a Device,
         /// Positions and sequences.
         planes: [&'a BufferRef; 2],
-        /// The same, for checks: `(position, sequence)`.
-        places: &'a [(usize, usize)],
+        /// The same, for checks.
+        places: &'a Mutex<Places>,
     },
     /// A number.
     Scalar(f32),
+}
+
+/// Rows of an index.
+pub(crate) fn n_places(places: &Mutex<Places>) -> usize {
+    places.lock().unwrap_or_else(PoisonError::into_inner).rows.len()
 }
 
 /// A result without its type.
@@ -97,7 +104,7 @@ impl ArgRef<'_> {
             ArgRef::Cache { dtype, shape, .. } => {
                 format!("a {dtype} cache {shape:?} (sequences, key heads, head size, capacity)")
             }
-            ArgRef::Index { places, .. } => format!("an index of {} rows", places.len()),
+            ArgRef::Index { places, .. } => format!("an index of {} rows", n_places(places)),
             ArgRef::Scalar(_) => "a number".to_string(),
         }
     }

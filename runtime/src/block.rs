@@ -1,12 +1,13 @@
 //! Blocks: loaded once for a device, called with checked arguments.
 
-use crate::args::{ArgRef, OutputRef};
+use crate::args::{ArgRef, OutputRef, n_places};
+use crate::cache::check_distinct;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use fuseline_core::backend::{Binding, BufferRef, Call, Executable, Program};
 use fuseline_core::ir::{Arg, Graph, Op, Type};
 use fuseline_core::plan::{self, Options, Plan};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// What an expansion embeds of a block.
 #[derive(Clone, Copy, Debug)]
@@ -152,7 +153,7 @@ impl Block {
             }
             let found = match value {
                 ArgRef::Tensor { shape, .. } => shape.first().copied().unwrap_or(1),
-                ArgRef::Index { places, .. } => places.len(),
+                ArgRef::Index { places, .. } => n_places(places),
                 ArgRef::Weight { .. } | ArgRef::Cache { .. } | ArgRef::Scalar(_) => continue,
             };
             match rows {
@@ -267,7 +268,7 @@ impl Block {
                 ArgRef::Cache { dtype: own, shape, .. },
             ) => dtype == own && sizes(&[batch, kv_heads, head_dim, capacity]) == *shape,
             (Type::Index { rows }, ArgRef::Index { places, .. }) => {
-                rows.batch || rows.size == places.len()
+                rows.batch || rows.size == n_places(places)
             }
             _ => false,
         };
@@ -303,7 +304,8 @@ impl Block {
                 continue;
             };
             let cache = || graph.args[cache].name.to_string();
-            for &(position, sequence) in *places {
+            let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
+            for &(position, sequence) in &places.rows {
                 if sequence >= *n_sequences {
                     let n_sequences = *n_sequences;
                     return Err(Error::Sequence { cache: cache(), sequence, n_sequences });
@@ -313,17 +315,9 @@ impl Block {
                     return Err(Error::Position { cache: cache(), sequence, position, capacity });
                 }
             }
-            let mut sorted: Vec<(usize, usize, usize)> =
-                places.iter().enumerate().map(|(row, place)| (place.1, place.0, row)).collect();
-            sorted.sort_unstable();
-            if let Some(twice) = sorted.windows(2).find(|w| (w[0].0, w[0].1) == (w[1].0, w[1].1)) {
-                return Err(Error::SamePlace {
-                    first: twice[0].2,
-                    second: twice[1].2,
-                    position: twice[0].1,
-                    sequence: twice[0].0,
-                });
-            }
+            check_distinct(&places.rows)?;
+            let (known_capacity, known_sequences) = places.limits;
+            places.limits = (known_capacity.min(*capacity), known_sequences.min(*n_sequences));
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use crate::tensor::checked_elements;
 use fuseline_core::backend::BufferRef;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Zeros go to a device in pieces of this size, so that clearing gigabytes takes none on the host.
 const ZEROS_BYTES: usize = 1 << 20;
@@ -99,7 +100,17 @@ pub struct Index<const B: usize> {
     device: Device,
     positions: BufferRef,
     sequences: BufferRef,
-    places: Vec<(usize, usize)>,
+    places: Arc<Mutex<Places>>,
+}
+
+/// What is in an index's memory, and what may be.
+#[derive(Debug)]
+pub struct Places {
+    /// `(position, sequence)` of each row.
+    pub rows: Vec<(usize, usize)>,
+    /// Positions and sequences of the smallest caches that it was used with: recorded calls do not
+    /// check again.
+    pub limits: (usize, usize),
 }
 
 impl<const B: usize> Index<B> {
@@ -109,17 +120,47 @@ impl<const B: usize> Index<B> {
     /// If there are more than `B` rows, or a number does not fit into 32 bits.
     pub fn new(device: &Device, places: &[(usize, usize)]) -> Result<Self> {
         Self::check_rows(places.len())?;
-        let plane = |what, numbers: &mut dyn Iterator<Item = usize>| -> Result<BufferRef> {
-            let fit = |value| i32::try_from(value).map_err(|_| Error::Index { what, value });
-            let numbers: Vec<i32> = numbers.map(fit).collect::<Result<_>>()?;
-            device.upload(bytemuck::cast_slice(&numbers))
-        };
+        let [positions, sequences] = planes(places)?;
+        let rows = places.to_vec();
         Ok(Index {
             device: device.clone(),
-            positions: plane("position", &mut places.iter().map(|place| place.0))?,
-            sequences: plane("sequence", &mut places.iter().map(|place| place.1))?,
-            places: places.to_vec(),
+            positions: device.upload(bytemuck::cast_slice(&positions))?,
+            sequences: device.upload(bytemuck::cast_slice(&sequences))?,
+            places: Arc::new(Mutex::new(Places { rows, limits: (usize::MAX, usize::MAX) })),
         })
+    }
+
+    /// Puts other places into its memory, where recorded calls find them: as many rows as before.
+    ///
+    /// # Errors
+    /// If there are more or fewer rows, two rows have one place, or a place is none of a cache
+    /// that the index was used with.
+    pub fn write(&mut self, places: &[(usize, usize)]) -> Result<()> {
+        let mut own = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        if places.len() != own.rows.len() {
+            return Err(Error::Rows {
+                name: "index".to_string(),
+                expected: own.rows.len().to_string(),
+                found: places.len(),
+            });
+        }
+        let cache = || "a cache that the index was used with".to_string();
+        let (capacity, n_sequences) = own.limits;
+        for &(position, sequence) in places {
+            if sequence >= n_sequences {
+                return Err(Error::Sequence { cache: cache(), sequence, n_sequences });
+            }
+            if position >= capacity {
+                return Err(Error::Position { cache: cache(), sequence, position, capacity });
+            }
+        }
+        check_distinct(places)?;
+        let [positions, sequences] = planes(places)?;
+        let backend = self.device.backend();
+        backend.write(&self.positions, 0, bytemuck::cast_slice(&positions))?;
+        backend.write(&self.sequences, 0, bytemuck::cast_slice(&sequences))?;
+        own.rows = places.to_vec();
+        Ok(())
     }
 
     /// One row a sequence: row i is the next token of sequence i, at `positions[i]`.
@@ -152,7 +193,7 @@ impl<const B: usize> Index<B> {
 
     /// How many rows there are.
     pub fn rows(&self) -> usize {
-        self.places.len()
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).rows.len()
     }
 
     /// Where it lies.
@@ -168,5 +209,33 @@ impl<const B: usize> Argument for Index<B> {
             planes: [&self.positions, &self.sequences],
             places: &self.places,
         }
+    }
+}
+
+/// Positions and sequences as they lie in memory.
+fn planes(places: &[(usize, usize)]) -> Result<[Vec<i32>; 2]> {
+    let plane = |what, numbers: &mut dyn Iterator<Item = usize>| -> Result<Vec<i32>> {
+        let fit = |value| i32::try_from(value).map_err(|_| Error::Index { what, value });
+        numbers.map(fit).collect()
+    };
+    Ok([
+        plane("position", &mut places.iter().map(|place| place.0))?,
+        plane("sequence", &mut places.iter().map(|place| place.1))?,
+    ])
+}
+
+/// Two rows of one place would overwrite each other.
+pub(crate) fn check_distinct(places: &[(usize, usize)]) -> Result<()> {
+    let mut sorted: Vec<(usize, usize, usize)> =
+        places.iter().enumerate().map(|(row, place)| (place.1, place.0, row)).collect();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|w| (w[0].0, w[0].1) == (w[1].0, w[1].1)) {
+        None => Ok(()),
+        Some(twice) => Err(Error::SamePlace {
+            first: twice[0].2,
+            second: twice[1].2,
+            position: twice[0].1,
+            sequence: twice[0].0,
+        }),
     }
 }

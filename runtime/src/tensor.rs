@@ -103,6 +103,52 @@ impl<T: Element, const A: usize, const B: usize, const C: usize, const D: usize>
         Ok(tensor)
     }
 
+    /// Puts other elements into its memory, where recorded calls find them: as many as before.
+    ///
+    /// # Errors
+    /// If there are more or fewer, or the device fails.
+    pub fn write(&mut self, elements: &[T]) -> Result<()> {
+        let expected = self.rows * Self::row_elements();
+        if elements.len() != expected {
+            return Err(Error::Shape {
+                name: "tensor".to_string(),
+                expected: vec![expected],
+                found: vec![elements.len()],
+            });
+        }
+        Ok(self.device.backend().write(&self.buffer, 0, bytemuck::cast_slice(elements))?)
+    }
+
+    /// Memory of the device as a tensor of `rows` rows: for memory that another library made.
+    ///
+    /// # Errors
+    /// If that are more rows than the type has room for, or than the memory has.
+    pub fn from_buffer(device: &Device, buffer: BufferRef, rows: usize) -> Result<Self> {
+        Self::check_size()?;
+        let mut expected = Self::full_shape();
+        let most = expected.first().copied().unwrap_or(1);
+        if rows > most {
+            let name = "tensor".to_string();
+            return Err(Error::Rows { name, expected: format!("at most {most}"), found: rows });
+        }
+        if buffer.bytes() < rows * Self::row_elements() * T::DTYPE.bytes() {
+            if let Some(first) = expected.first_mut() {
+                *first = rows;
+            }
+            return Err(Error::Shape {
+                name: "tensor".to_string(),
+                expected,
+                found: vec![buffer.bytes() / T::DTYPE.bytes()],
+            });
+        }
+        Ok(Tensor { device: device.clone(), buffer, rows, element: PhantomData })
+    }
+
+    /// Its memory, for other libraries: `device.backend()` knows what it is.
+    pub fn buffer(&self) -> &BufferRef {
+        &self.buffer
+    }
+
     /// The elements, after all work that was started before.
     ///
     /// # Errors
@@ -213,11 +259,22 @@ impl<const B: usize> Tokens<B> {
     /// # Errors
     /// If there are more than the type has room for, or one does not fit into 32 bits.
     pub fn new(device: &Device, ids: &[u32]) -> Result<Self> {
+        Tensor::from_slice(device, &Self::integers(ids)?).map(Tokens)
+    }
+
+    /// Puts other ids into its memory, where recorded calls find them: as many as before.
+    ///
+    /// # Errors
+    /// If there are more or fewer, or one does not fit into 32 bits.
+    pub fn write(&mut self, ids: &[u32]) -> Result<()> {
+        self.0.write(&Self::integers(ids)?)
+    }
+
+    fn integers(ids: &[u32]) -> Result<Vec<i32>> {
         let fit = |&id: &u32| {
             i32::try_from(id).map_err(|_| Error::Index { what: "token id", value: id as usize })
         };
-        let ids: Vec<i32> = ids.iter().map(fit).collect::<Result<_>>()?;
-        Tensor::from_slice(device, &ids).map(Tokens)
+        ids.iter().map(fit).collect()
     }
 
     /// The ids.

@@ -11,6 +11,7 @@ mod gather;
 mod index;
 mod linear;
 mod params;
+mod parts;
 mod pointwise;
 mod pointwise_text;
 mod rows;
@@ -19,6 +20,7 @@ mod tables;
 mod text;
 
 pub use params::{Param, params};
+pub use parts::{Parts, parts};
 
 use fuseline_core::format::WeightFormat;
 use fuseline_core::ir::Type;
@@ -96,6 +98,7 @@ fn plan_text(plan: &Plan, tables: &RefCell<Tables>) -> String {
 fn kernel_text(plan: &Plan, kernel: &Kernel, tables: &RefCell<Tables>) -> String {
     let cx = Context { plan, kernel, tables };
     let mut body = Body::new();
+    body.line("fl_begin_kernel();");
     match &kernel.structure.template {
         Template::Pointwise => pointwise::kernel(&cx, &mut body),
         Template::Rows(rows) => rows::kernel(&cx, &mut body, rows),

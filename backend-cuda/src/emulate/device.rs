@@ -142,6 +142,10 @@ impl Backend for EmulatedDevice {
         Ok(self.0.state().process.read(memory.id, at, out)?)
     }
 
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
     fn load(&self, program: &Program) -> std::result::Result<Box<dyn Executable>, BackendError> {
         let plan = program.plan.clone();
         let source = match program.cuda {

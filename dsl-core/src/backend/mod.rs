@@ -124,6 +124,45 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// # Errors
     /// If the device cannot run it.
     fn load(&self, program: &Program) -> Result<Box<dyn Executable>, BackendError>;
+
+    /// The back end itself, for what only it can do.
+    fn as_any(&self) -> &dyn Any;
+
+    /// Waits until all work that was started is done.
+    ///
+    /// # Errors
+    /// If some of it failed.
+    fn synchronize(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Begins to record calls instead of running them.
+    ///
+    /// # Errors
+    /// If the device records none, or does already.
+    fn begin_recording(&self) -> Result<(), BackendError> {
+        Err(BackendError::Device { message: format!("{} records no calls", self.name()) })
+    }
+
+    /// Ends a recording.
+    ///
+    /// # Errors
+    /// If none was begun, or something in it cannot be recorded.
+    fn end_recording(&self) -> Result<Box<dyn Recorded>, BackendError> {
+        Err(BackendError::Device { message: format!("{} records no calls", self.name()) })
+    }
+}
+
+/// Recorded calls, which keep what they work on.
+pub trait Recorded: Send + Sync + fmt::Debug {
+    /// Runs them all, in order, on what is in their buffers then.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn replay(&self) -> Result<(), BackendError>;
+
+    /// How many kernels a replay runs.
+    fn n_launches(&self) -> usize;
 }
 
 /// A loaded program.

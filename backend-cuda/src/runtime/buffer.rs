@@ -1,0 +1,128 @@
+//! Memory of a GPU.
+
+use super::device::Inner;
+use super::error::{Error, Result, is_out_of_memory};
+use cudarc::driver::CudaSlice;
+use cudarc::driver::result;
+use cudarc::driver::sys::CUdeviceptr;
+use fuseline_core::backend::{BackendError, Buffer, BufferRef};
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+/// Memory on a device's GPU: its own, or a slice of cudarc's.
+pub struct CudaBuffer {
+    device: Arc<Inner>,
+    /// Frees the memory; none if there are no bytes, or they are borrowed.
+    _slice: Option<CudaSlice<u8>>,
+    pointer: CUdeviceptr,
+    bytes: usize,
+}
+
+impl fmt::Debug for CudaBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CudaBuffer({} bytes at {:#x})", self.bytes, self.pointer)
+    }
+}
+
+impl Buffer for CudaBuffer {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl CudaBuffer {
+    pub(crate) fn zeros(device: &Arc<Inner>, bytes: usize) -> Result<CudaBuffer> {
+        let mut buffer = CudaBuffer { device: device.clone(), _slice: None, pointer: 0, bytes };
+        if bytes == 0 {
+            return Ok(buffer);
+        }
+        let failed = |error| match is_out_of_memory(error) {
+            true => Error::OutOfMemory { bytes },
+            false => Error::driver("cannot allocate memory")(error),
+        };
+        let slice = device.stream.alloc_zeros::<u8>(bytes).map_err(failed)?;
+        buffer.pointer = pointer_of(&slice, device);
+        buffer._slice = Some(slice);
+        Ok(buffer)
+    }
+
+    /// A slice of cudarc's, of the same GPU, as memory of the device.
+    pub(crate) fn from_slice(device: &Arc<Inner>, slice: CudaSlice<u8>) -> CudaBuffer {
+        let (pointer, bytes) = (pointer_of(&slice, device), slice.len());
+        CudaBuffer { device: device.clone(), _slice: Some(slice), pointer, bytes }
+    }
+
+    /// # Safety
+    /// `bytes` bytes at `pointer` are memory of the GPU for as long as the buffer is used, and
+    /// nobody else writes them while the device's stream works on them.
+    pub(crate) unsafe fn from_raw(
+        device: &Arc<Inner>,
+        pointer: CUdeviceptr,
+        bytes: usize,
+    ) -> CudaBuffer {
+        CudaBuffer { device: device.clone(), _slice: None, pointer, bytes }
+    }
+
+    /// The buffer, if it is one of this device.
+    pub(crate) fn of<'a>(
+        buffer: &'a BufferRef,
+        device: &Arc<Inner>,
+    ) -> std::result::Result<&'a CudaBuffer, BackendError> {
+        let own = buffer.as_any().downcast_ref::<CudaBuffer>();
+        own.filter(|own| Arc::ptr_eq(&own.device, device))
+            .ok_or_else(|| BackendError::ForeignBuffer { device: device.name.clone() })
+    }
+
+    /// The address of its first byte.
+    pub fn pointer(&self) -> CUdeviceptr {
+        self.pointer
+    }
+
+    fn check(&self, at: usize, bytes: usize) -> std::result::Result<(), BackendError> {
+        match at.checked_add(bytes) {
+            Some(end) if end <= self.bytes => Ok(()),
+            end => Err(BackendError::Size {
+                what: "a copy".to_string(),
+                expected_bytes: end.unwrap_or(usize::MAX),
+                found_bytes: self.bytes,
+            }),
+        }
+    }
+
+    pub(crate) fn write(&self, at: usize, bytes: &[u8]) -> std::result::Result<(), BackendError> {
+        self.check(at, bytes.len())?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.device.bind()?;
+        let (to, stream) = (self.pointer + at as u64, self.device.stream.cu_stream());
+        // SAFETY: the range was checked; the driver has read pageable memory when this returns.
+        let done = unsafe { result::memcpy_htod_async(to, bytes, stream) };
+        Ok(done.map_err(Error::driver("cannot copy to the GPU"))?)
+    }
+
+    pub(crate) fn read(&self, at: usize, out: &mut [u8]) -> std::result::Result<(), BackendError> {
+        self.check(at, out.len())?;
+        if out.is_empty() {
+            return Ok(());
+        }
+        self.device.bind()?;
+        let (from, stream) = (self.pointer + at as u64, &self.device.stream);
+        // SAFETY: the range was checked, and the copy ends before `out` is used again.
+        let done = unsafe { result::memcpy_dtoh_async(out, from, stream.cu_stream()) };
+        let done = done.and_then(|()| stream.synchronize());
+        Ok(done.map_err(Error::driver("work on the GPU failed"))?)
+    }
+}
+
+fn pointer_of(slice: &CudaSlice<u8>, device: &Inner) -> CUdeviceptr {
+    use cudarc::driver::DevicePtr;
+    // Events are off: the guard that comes with the pointer has nothing to do.
+    let (pointer, _guard) = slice.device_ptr(&device.stream);
+    pointer
+}
