@@ -1,5 +1,6 @@
 // Reads commands from standard input and writes replies to standard output; or reads recorded
-// commands from the file that the first argument names, for a debugger. Integers are little-endian, as are this program's machines.
+// commands from the file that the first argument names, for a debugger. Integers are
+// little-endian, as are this program's machines.
 
 #include "emulator.h"
 #include <dlfcn.h>
@@ -7,7 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-constexpr int MAX_PARAMETERS = 256, MAX_LIBRARIES = 1 << 12;
+constexpr int MAX_LIBRARIES = 1 << 12;
 
 // Compiled sources, in the order in which they were opened.
 static struct {
@@ -92,6 +93,9 @@ static void launch() {
     if (n != strlen(kernel.parameters) || n > MAX_PARAMETERS) {
         impossible("the launch has another number of arguments", kernel.name);
     }
+    if (n_blocks == 0 || n_blocks > INT32_MAX) {
+        impossible("a grid has 1 to 2^31 - 1 blocks", kernel.name);
+    }
     if (n_threads == 0 || n_threads > 1024 || n_threads % 32 != 0) {
         impossible("a block has 32 to 1024 threads, a multiple of 32", kernel.name);
     }
@@ -117,7 +121,8 @@ static void launch() {
     running.thread = 0;
     set_views(views, (int)n);
     set_shared(shared);
-    limit_seconds(seconds);
+    // A debugger's user takes time.
+    limit_seconds(replaying ? 0 : seconds);
     run_grid(kernel, places, (int)n_blocks, (int)n_threads);
     limit_seconds(0);
     reply("", 1);
@@ -129,7 +134,14 @@ static void writer() {
     uint64_t at, bytes;
     const Buffer& own = get_range(&at, &bytes);
     Access write = {};
-    if (own.cells && bytes > 0) write = own.cells[at / own.granule].write;
+    if (own.cells && bytes > 0) {
+        const Cell& cell = own.cells[at / own.granule];
+        const Access& atomic = cell.atomic;
+        write = cell.write;
+        const bool later = atomic.launch == write.launch ? atomic.epoch >= write.epoch
+                                                         : atomic.launch > write.launch;
+        if (later) write = atomic;
+    }
     const uint8_t known = write.launch != 0;
     const uint32_t thread = write.thread;
     reply(&known, 1);

@@ -5,11 +5,15 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+// Of a kernel.
+constexpr int MAX_PARAMETERS = 256;
+
 // ---- fault.cpp: what a kernel did wrong, reported once, as the last thing
 
+// In the order of FaultKind::REPORTED of the driver.
 enum class FaultKind : uint8_t {
     OutOfBounds, Misaligned, Uninitialized, Race, SharedOutOfBounds, SharedUninitialized,
-    SharedRace, DivergentBarrier, InactiveLane, ReadOnly, Alias, Sanitizer, Signal, Timeout,
+    SharedRace, DivergentBarrier, InactiveLane, ReadOnly, Alias, Sanitizer, Undefined, Timeout,
 };
 
 // A thread at an instruction.
@@ -27,6 +31,7 @@ struct Fault {
     const char* text = "";   // a shared array's name, or what else there is to say
     bool has_other = false;
     Where other = {};        // the thread that it conflicts with
+    uintptr_t frame = 0;     // where the thread waits, if it is not the one that runs
 };
 
 // Reports a fault of the running thread and ends the process.
@@ -49,23 +54,25 @@ extern Running running;
 
 // Whether a frame may be there: two words of the running thread's stack.
 bool on_stack(uintptr_t place);
+// Whether an address is just beyond the end of the running thread's stack.
+bool near_stack_end(uintptr_t place);
 void run_grid(const FlKernel& kernel, void* const* places, int n_blocks, int n_threads);
 
 // ---- memory.cpp: global and shared memory, and who touched it
 
-// An access in a launch. Launch 0 is none.
+// The first access of its kind since the last barrier, in a launch. Launch 0 is none.
 struct Access {
     uint64_t pc;
     uint32_t launch, block, epoch, warp_epoch;
     uint16_t thread;
-    bool atomic;
     bool several;  // other threads of the block did the same since the last barrier
     bool abroad;   // other blocks did the same in this launch
+    bool warps;    // some of the several are of other warps
 };
 
 // The last accesses of one element.
 struct Cell {
-    Access write, read;
+    Access write, read, atomic;
 };
 
 struct Buffer {

@@ -52,11 +52,12 @@ static void write_fault(const Fault& what, uint64_t pc, uintptr_t frame) {
 }
 
 void fault(const Fault& what) {
-    write_fault(what, 0, (uintptr_t)__builtin_frame_address(0));
+    const uintptr_t frame = what.frame ? what.frame : (uintptr_t)__builtin_frame_address(0);
+    write_fault(what, 0, frame);
     __builtin_unreachable();
 }
 
-static void on_signal(int number, siginfo_t*, void* context) {
+static void on_signal(int number, siginfo_t* info, void* context) {
     uint64_t pc = 0;
     uintptr_t frame = 0;
 #if defined(__x86_64__)
@@ -72,15 +73,24 @@ static void on_signal(int number, siginfo_t*, void* context) {
         raise(number);
         return;
     }
-    Fault what = {FaultKind::Signal};
+    Fault what = {FaultKind::Undefined};
     switch (number) {
-        case SIGSEGV: what.text = "memory was accessed that no helper function gave out"; break;
-        case SIGBUS: what.text = "memory was accessed that is not there"; break;
-        case SIGFPE: what.text = "an integer was divided by zero"; break;
+        case SIGSEGV:
+        case SIGBUS:
+            what.text = near_stack_end((uintptr_t)info->si_addr)
+                ? "local variables take more than a thread's stack has"
+                : "memory was accessed that no helper function gave out";
+            break;
+        case SIGFPE:
         case SIGILL:
-        case SIGTRAP: what.text = "undefined arithmetic: an index of a local array beyond its end, a "
-                                  "signed overflow, or a shift by the number of bits or more"; break;
-        default: what.kind = FaultKind::Timeout; break;
+        case SIGTRAP:
+            what.text = "undefined arithmetic: a division by zero, an index of a local array beyond its "
+                        "end, a signed overflow, or a shift by the number of bits or more";
+            break;
+        default:
+            what.kind = FaultKind::Timeout;
+            what.text = "it took more processor time than the limit of a launch";
+            break;
     }
     write_fault(what, pc, frame);
 }

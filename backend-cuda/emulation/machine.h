@@ -21,6 +21,9 @@
 
 // ---- what the emulator provides (emulator.h)
 
+// What threads wait for. Different kinds of exchange are different waits.
+enum class FlWait { Barrier, Shuffle, Ballot, Any, All };
+
 extern "C" {
 // The memory behind `bytes` bytes at `p`, checked.
 const void* fl_read(const void* p, unsigned bytes);
@@ -34,7 +37,7 @@ unsigned fl_shared_static(const void* key, unsigned bytes);
 // Waits for all threads of the block. Threads that wait at different lines diverge.
 void fl_wait_block(int line);
 // Waits for all lanes of the warp, and gives the numbers that they brought.
-const unsigned* fl_wait_warp(unsigned own, int line);
+const unsigned* fl_wait_warp(unsigned own, FlWait kind, int line);
 // Waits for all lanes of the warp; what they wrote is seen by all after that.
 void fl_order_warp(int line);
 int fl_block();
@@ -132,7 +135,7 @@ FL_ACCESS void fl_warp_barrier(int line = __builtin_LINE()) { fl_order_warp(line
 FL_DEVICE unsigned fl_word(float x) { unsigned word; memcpy(&word, &x, 4); return word; }
 FL_DEVICE float fl_number(unsigned word) { float x; memcpy(&x, &word, 4); return x; }
 FL_ACCESS unsigned fl_shuffle_u32(unsigned x, int lane, int line = __builtin_LINE()) {
-    return fl_wait_warp(x, line)[lane & 31];
+    return fl_wait_warp(x, FlWait::Shuffle, line)[lane & 31];
 }
 FL_ACCESS float fl_shuffle(float x, int lane, int line = __builtin_LINE()) {
     return fl_number(fl_shuffle_u32(fl_word(x), lane, line));
@@ -152,14 +155,21 @@ FL_ACCESS float fl_shuffle_up(float x, int by, int line = __builtin_LINE()) {
     const int lane = fl_thread() % 32;
     return fl_shuffle(x, lane >= by ? lane - by : lane, line);
 }
-FL_ACCESS unsigned fl_ballot(bool x, int line = __builtin_LINE()) {
-    const unsigned* votes = fl_wait_warp(x, line);
+FL_ACCESS unsigned fl_votes(bool x, FlWait kind, int line) {
+    const unsigned* votes = fl_wait_warp(x, kind, line);
     unsigned ballot = 0;
     for (int lane = 0; lane < 32; lane++) ballot |= votes[lane] << lane;
     return ballot;
 }
-FL_ACCESS bool fl_any(bool x, int line = __builtin_LINE()) { return fl_ballot(x, line) != 0; }
-FL_ACCESS bool fl_all(bool x, int line = __builtin_LINE()) { return ~fl_ballot(x, line) == 0; }
+FL_ACCESS unsigned fl_ballot(bool x, int line = __builtin_LINE()) {
+    return fl_votes(x, FlWait::Ballot, line);
+}
+FL_ACCESS bool fl_any(bool x, int line = __builtin_LINE()) {
+    return fl_votes(x, FlWait::Any, line) != 0;
+}
+FL_ACCESS bool fl_all(bool x, int line = __builtin_LINE()) {
+    return ~fl_votes(x, FlWait::All, line) == 0;
+}
 
 template <class T, class F> FL_ACCESS T fl_modify(T* p, F change) {
     T* place = (T*)fl_atomic(p, sizeof(T));
@@ -170,6 +180,7 @@ template <class T, class F> FL_ACCESS T fl_modify(T* p, F change) {
 FL_ACCESS int fl_atomic_add_i32(int* p, long long i, int x) {
     return fl_modify(p + i, [=](int y) { return (int)((unsigned)y + (unsigned)x); });
 }
+// Without the flush of subnormal numbers that a GPU may do.
 FL_ACCESS float fl_atomic_add_f32(float* p, long long i, float x) {
     return fl_modify(p + i, [=](float y) { return y + x; });
 }

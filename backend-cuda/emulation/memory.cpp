@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-constexpr int MAX_VIEWS = 256;
+
 constexpr uint32_t SHARED_BYTES = 1 << 18, STATIC_BASE = SHARED_BYTES;
 // Bytes of an element of shared memory; less, once templates keep narrower ones there.
 constexpr unsigned SHARED_GRANULE = 4;
@@ -18,7 +18,7 @@ constexpr uint64_t FIRST_BYTE = 1ull << 47, BYTE_MASK = (1ull << NUMBER_SHIFT) -
 // By number. They are small, and there are ever more: freed ones keep their place.
 static Buffer* buffers;
 static uint32_t n_buffers;
-static View views[MAX_VIEWS];
+static View views[MAX_PARAMETERS];
 static int n_views;
 
 [[noreturn]] static void refuse(const char* text) {
@@ -89,7 +89,7 @@ uint64_t first_unwritten(const Buffer& own, uint64_t at, uint64_t bytes) {
 }
 
 void set_views(const View* given, int n) {
-    if (n > MAX_VIEWS) refuse("a kernel has too many parameters");
+    if (n > MAX_PARAMETERS) refuse("a kernel has too many parameters");
     for (int i = 0; i < n; i++) {
         views[i] = given[i];
         Buffer* own = given[i].buffer;
@@ -120,56 +120,48 @@ void* pointer_of(int n) { return (void*)((uint64_t)(n + 1) << NUMBER_SHIFT | FIR
 
 // ---- who touched what
 
-static bool same_thread(const Access& a) {
-    return a.block == running.block && a.thread == running.thread;
-}
-// Whether what another thread of this block did is seen by the running thread.
+// Whether what a thread of this block did is seen by the running thread.
 static bool ordered(const Access& a) {
     if (a.epoch != running.epoch) return true;
-    return a.thread / 32 == running.thread / 32 && a.warp_epoch != running.warp_epoch;
+    return !a.warps && a.thread / 32 == running.thread / 32 && a.warp_epoch != running.warp_epoch;
 }
-static bool conflicts(const Access& a, uint32_t launch, bool atomic) {
-    if (a.launch != launch || (atomic && a.atomic)) return false;
+static bool conflicts(const Access& a, uint32_t launch) {
+    if (a.launch != launch) return false;
     if (a.abroad || a.block != running.block) return true;
     return (a.several || a.thread != running.thread) && !ordered(a);
 }
-static Access access_now(uint32_t launch, uint64_t pc, bool atomic) {
-    return {pc, launch, running.block, running.epoch, running.warp_epoch, (uint16_t)running.thread,
-            atomic, false, false};
-}
 static Where where(const Access& a) { return {a.block, a.thread, a.pc}; }
 
-// The access that a read of the cell conflicts with, or null.
-static const Access* note_read(Cell& cell, uint32_t launch, uint64_t pc) {
-    if (conflicts(cell.write, launch, false)) return &cell.write;
-    Access& read = cell.read;
-    if (read.launch != launch) {
-        read = access_now(launch, pc, false);
-    } else if (read.block != running.block) {
-        read.abroad = true;
-    } else if (!same_thread(read)) {
-        // The first reader since the barrier stays.
-        const bool abroad = read.abroad;
-        if (ordered(read)) read = access_now(launch, pc, false);
-        else read.several = true;
-        read.abroad = abroad;
+// Adds the running thread to those that did the same.
+static void join(Access& a, uint32_t launch, uint64_t pc) {
+    const bool same_launch = a.launch == launch;
+    if (same_launch && a.block != running.block) {
+        a.abroad = true;
+    } else if (!same_launch || ordered(a)) {
+        const bool abroad = same_launch && a.abroad;
+        a = {pc, launch, running.block, running.epoch, running.warp_epoch, (uint16_t)running.thread,
+             false, abroad, false};
+    } else {
+        a.several |= a.thread != running.thread;
+        a.warps |= a.thread / 32 != running.thread / 32;
     }
-    return nullptr;
 }
-// The access that a write to the cell conflicts with, or null.
-static const Access* note_write(Cell& cell, uint32_t launch, uint64_t pc, bool atomic) {
-    if (conflicts(cell.write, launch, atomic)) return &cell.write;
-    if (conflicts(cell.read, launch, false)) return &cell.read;
-    cell.write = access_now(launch, pc, atomic);
+enum class Kind { Read, Write, Atomic };
+// Notes an access; gives the one that it conflicts with, or null.
+static const Access* note(Cell& cell, uint32_t launch, uint64_t pc, Kind kind) {
+    if (conflicts(cell.write, launch)) return &cell.write;
+    if (kind != Kind::Read && conflicts(cell.read, launch)) return &cell.read;
+    if (kind != Kind::Atomic && conflicts(cell.atomic, launch)) return &cell.atomic;
+    Access& own = kind == Kind::Read ? cell.read : kind == Kind::Write ? cell.write : cell.atomic;
+    join(own, launch, pc);
     return nullptr;
 }
 
 // ---- global memory
 
-enum class Kind { Read, Write, Atomic };
-
 // Checks what only memory that kernels write, or that is not all written, needs.
-static void check_cells(const View& view, int number, uint64_t at, unsigned bytes, Kind kind, uint64_t pc) {
+static void check_cells(const View& view, int number, uint64_t at, unsigned bytes, Kind kind,
+                        uint64_t pc) {
     Buffer& own = *view.buffer;
     const uint64_t begin = view.at + at;
     for (uint64_t byte = begin; byte < begin + bytes; byte += own.granule) {
@@ -179,12 +171,10 @@ static void check_cells(const View& view, int number, uint64_t at, unsigned byte
             fault(what);
         }
         if (own.cells) {
-            const Access* other = kind == Kind::Read
-                ? note_read(own.cells[i], running.launch, pc)
-                : note_write(own.cells[i], running.launch, pc, kind == Kind::Atomic);
+            const Access* other = note(own.cells[i], running.launch, pc, kind);
             if (other) {
                 Fault what = {FaultKind::Race, number, (int64_t)at, bytes, view.bytes};
-                what.text = other == &own.cells[i].write ? "wrote" : "read";
+                what.text = other == &own.cells[i].read ? "read" : "wrote";
                 what.has_other = true;
                 what.other = where(*other);
                 fault(what);
@@ -198,7 +188,7 @@ static inline void* access(const void* p, unsigned bytes, Kind kind, uint64_t pc
     const uint64_t number = (uint64_t)p >> NUMBER_SHIFT;
     const int64_t at = (int64_t)(((uint64_t)p & BYTE_MASK) - FIRST_BYTE);
     if (number == 0 || number > (uint64_t)n_views || !views[number - 1].buffer) {
-        Fault what = {FaultKind::Signal};
+        Fault what = {FaultKind::Undefined};
         what.text = "a load or store of a pointer that is none of the kernel's parameters";
         fault(what);
     }
@@ -265,21 +255,24 @@ static inline void* access_shared(unsigned base, long long i, int n, unsigned by
     const uint64_t at = base + (uint64_t)i * bytes;
     const unsigned end = base < STATIC_BASE ? shared_bytes : STATIC_BASE + static_bytes;
     if (i < 0 || i >= n || at + bytes > end) {
-        Fault what = {FaultKind::SharedOutOfBounds, -1, (int64_t)(i * bytes), bytes, (uint64_t)n * bytes};
+        Fault what = {FaultKind::SharedOutOfBounds, -1, (int64_t)(i * bytes), bytes,
+                      (uint64_t)n * bytes};
         what.text = name;
         fault(what);
     }
     for (uint64_t byte = at; byte < at + bytes; byte += SHARED_GRANULE) {
         Cell& cell = shared_cells[byte / SHARED_GRANULE];
         if (!writes && cell.write.launch != shared_turn) {
-            Fault what = {FaultKind::SharedUninitialized, -1, (int64_t)(i * bytes), bytes, (uint64_t)n * bytes};
+            Fault what = {FaultKind::SharedUninitialized, -1, (int64_t)(i * bytes), bytes,
+                          (uint64_t)n * bytes};
             what.text = name;
             fault(what);
         }
         const Access* other =
-            writes ? note_write(cell, shared_turn, pc, false) : note_read(cell, shared_turn, pc);
+            note(cell, shared_turn, pc, writes ? Kind::Write : Kind::Read);
         if (other) {
-            Fault what = {FaultKind::SharedRace, -1, (int64_t)(i * bytes), bytes, (uint64_t)n * bytes};
+            Fault what = {FaultKind::SharedRace, -1, (int64_t)(i * bytes), bytes,
+                          (uint64_t)n * bytes};
             static char text[256];
             snprintf(text, sizeof text, "%s %s", other == &cell.write ? "wrote" : "read", name);
             what.text = text;

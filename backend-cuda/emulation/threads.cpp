@@ -109,12 +109,25 @@ static void* prepare(char* stack, size_t bytes, void (*begin)()) {
 }
 #endif
 
+// The frame of the function that switched away, if the state's layout is known.
+static uintptr_t frame_of(void* state) {
+#if defined(__x86_64__)
+    return ((uintptr_t*)state)[5];
+#elif defined(__aarch64__)
+    return ((uintptr_t*)state)[10];
+#else
+    (void)state;
+    return 0;
+#endif
+}
+
 // ---- waiting
 
 // Threads that wait for each other.
 struct Group {
     int size, arrived, returned;
     int line;       // where the first of them waits
+    FlWait kind;    // and for what
     int first;      // and which it is
     uint64_t turn;  // how often all have arrived
 };
@@ -139,35 +152,47 @@ static void* const* places_of_grid;
 static uint64_t n_done;
 
 static Group& own_warp() { return warps[running.thread / WARP]; }
-static const char* place_name(const Group& group) { return &group == &all ? "barrier" : "warp operation"; }
+static const char* place_name(const Group& group) {
+    return &group == &all ? "barrier" : "warp operation";
+}
 static FaultKind kind_of(const Group& group) {
     return &group == &all ? FaultKind::DivergentBarrier : FaultKind::InactiveLane;
 }
 
-// The running thread and others that wait for each other cannot all go on.
+// Where in the source a waiting thread is: in the function that called the one that waits.
+static uint64_t place_of(int thread) {
+    const uintptr_t* frame = (const uintptr_t*)frame_of(fibers[thread].state);
+    if (fibers[thread].done || !frame) return 0;
+    return ((const uintptr_t*)frame[0])[1] - 1;
+}
+
+// A thread and another that wait for each other cannot both go on.
 [[noreturn]] static void diverged(const Group& group, const char* text, int other) {
     Fault what = {kind_of(group)};
     what.text = text;
     what.has_other = true;
-    what.other = {running.block, (uint32_t)other, 0};
+    what.other = {running.block, (uint32_t)other, place_of(other)};
+    if (fibers[running.thread].waits_for) what.frame = frame_of(fibers[running.thread].state);
     fault(what);
 }
 
 static char message[256];
 
 // Waits; whether the thread is the last, before which none goes on.
-static bool wait(Group& group, int line) {
+static bool wait(Group& group, FlWait kind, int line) {
     if (group.returned > 0) {
         const int begin = &group == &all ? 0 : running.thread / WARP * WARP;
         int other = begin;
         while (!fibers[other].done) other++;
-        snprintf(message, sizeof message, "thread %d has returned before this %s", other, place_name(group));
+        snprintf(message, sizeof message, "thread %d has returned before this %s", other,
+                 place_name(group));
         diverged(group, message, other);
     }
     if (group.arrived == 0) {
         group.line = line;
+        group.kind = kind;
         group.first = running.thread;
-    } else if (group.line != line) {
+    } else if (group.line != line || group.kind != kind) {
         snprintf(message, sizeof message, "thread %d waits at the %s of line %d", group.first,
                  place_name(group), group.line);
         diverged(group, message, group.first);
@@ -187,27 +212,28 @@ static bool wait(Group& group, int line) {
 static void leave(Group& group) {
     group.returned++;
     if (group.arrived > 0) {
-        snprintf(message, sizeof message, "the thread returns while thread %d waits at the %s of line %d",
-                 group.first, place_name(group), group.line);
+        snprintf(message, sizeof message,
+                 "the thread returns while thread %d waits at the %s of line %d", group.first,
+                 place_name(group), group.line);
         diverged(group, message, group.first);
     }
 }
 
 void fl_wait_block(int line) {
-    if (wait(all, line)) running.epoch++;
+    if (wait(all, FlWait::Barrier, line)) running.epoch++;
 }
 
-const unsigned* fl_wait_warp(unsigned own, int line) {
+const unsigned* fl_wait_warp(unsigned own, FlWait kind, int line) {
     Group& group = own_warp();
     unsigned* slots = brought[group.turn % 2];
     slots[running.thread] = own;
-    wait(group, line);
+    wait(group, kind, line);
     return slots + running.thread / WARP * WARP;
 }
 
 void fl_order_warp(int line) {
     // The others learn of it when they go on.
-    if (wait(own_warp(), line)) running.warp_epoch = ++warp_epochs[running.thread / WARP];
+    if (wait(own_warp(), FlWait::Barrier, line)) running.warp_epoch = ++warp_epochs[running.thread / WARP];
 }
 
 int fl_block() { return (int)running.block; }
@@ -216,6 +242,11 @@ int fl_thread() { return running.thread; }
 bool on_stack(uintptr_t place) {
     const uintptr_t stack = (uintptr_t)fibers[running.thread].stack;
     return place >= stack && place <= stack + STACK_BYTES - 16;
+}
+
+bool near_stack_end(uintptr_t place) {
+    const uintptr_t stack = (uintptr_t)fibers[running.thread].stack;
+    return place < stack && place >= stack - GUARD_BYTES;
 }
 
 // ---- running
@@ -243,7 +274,8 @@ static void begin() {
                 const Group& elsewhere = *fibers[other].waits_for;
                 snprintf(message, sizeof message,
                          "waits at the %s of line %d for thread %d, which waits at the %s of line %d",
-                         place_name(*group), group->line, other, place_name(elsewhere), elsewhere.line);
+                         place_name(*group), group->line, other, place_name(elsewhere),
+                         elsewhere.line);
                 running.thread = thread;
                 diverged(*group, message, other);
             }
@@ -253,9 +285,9 @@ static void begin() {
 }
 
 static void run_block() {
-    all = {n_block_threads, 0, 0, 0, 0, 0};
+    all = {n_block_threads, 0, 0, 0, FlWait::Barrier, 0, 0};
     for (int warp = 0; warp * WARP < n_block_threads; warp++) {
-        warps[warp] = {WARP, 0, 0, 0, 0, 0};
+        warps[warp] = {WARP, 0, 0, 0, FlWait::Barrier, 0, 0};
         warp_epochs[warp] = 0;
     }
     for (int thread = 0; thread < n_block_threads; thread++) {

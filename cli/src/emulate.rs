@@ -46,6 +46,10 @@ pub struct Args {
     #[arg(long)]
     no_sanitizer: bool,
 
+    /// Processor seconds that one launch may take; 0 for no limit.
+    #[arg(long, value_name = "SECONDS", default_value_t = Options::default().limit_seconds)]
+    limit: u32,
+
     /// Compile for a debugger, keep all files, and print the debugger's command.
     #[arg(long)]
     debug: bool,
@@ -76,8 +80,7 @@ pub fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
             sanitize: !args.no_sanitizer,
             optimize: args.optimize,
             debug: args.debug,
-            // A debugger stops the time, not the processor's.
-            limit_seconds: if args.debug { 0 } else { Options::default().limit_seconds },
+            limit_seconds: args.limit,
         },
     };
     let emulator = Emulator::new(check.options)?;
@@ -90,25 +93,24 @@ pub fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
             bar.set_length(of as u64);
             bar.set_position(done as u64);
         });
-        bar.suspend(|| match &result {
-            Ok(report) => println!(
-                "{}: {} calls, {} launches, largest error {:.1e}",
-                block.name,
+        let text = match result {
+            Ok(report) => format!(
+                "{} calls, {} launches, largest error {:.1e}",
                 report.rows.len(),
                 report.n_launches,
                 report.worst_error
             ),
-            Err(error) => println!("{}: {error}", block.name),
-        });
-        match result {
-            Ok(_) => {}
-            Err(Emulation::Fault(_) | Emulation::Mismatch(_)) => all_right = false,
+            Err(error @ (Emulation::Fault(_) | Emulation::Mismatch(_))) => {
+                all_right = false;
+                error.to_string()
+            }
             // Nothing further would run either.
             Err(error) => {
                 bar.finish_and_clear();
                 return Err(error.into());
             }
-        }
+        };
+        bar.suspend(|| println!("{}: {text}", block.name));
     }
     bar.finish_and_clear();
     if args.debug {
@@ -116,7 +118,7 @@ pub fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
         println!("to repeat it under a debugger, and stop in a kernel of the generated source:");
         println!(
             "  gdb -ex 'set breakpoint pending on' -ex 'break fl_0::KERNEL' --args \
-             {folder}/emulator {folder}/commands"
+             {folder}/emulator {folder}/commands_0"
         );
     }
     Ok(all_right)

@@ -21,6 +21,7 @@ mod text;
 
 pub use params::{Param, params};
 pub use parts::{Parts, parts};
+pub use scope::value_name;
 
 use fuseline_core::format::WeightFormat;
 use fuseline_core::ir::Type;

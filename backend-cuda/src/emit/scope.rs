@@ -28,16 +28,9 @@ impl<'a> Context<'a> {
         if self.kernel.launch.wide_index { "long long" } else { "int" }
     }
 
-    /// A value's name in the text: the user's, with the value's number.
+    /// A value's name in the text.
     pub fn name(&self, id: ValueId) -> String {
-        match &self.graph()[id].name {
-            Some(name) => {
-                let name = name.trim_start_matches("r#");
-                let ascii = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-                format!("{}_{}", name.chars().map(ascii).collect::<String>(), id.0)
-            }
-            None => format!("v{}", id.0),
-        }
+        value_name(self.graph(), id)
     }
 
     /// How many rows a call has of these leading dims: a number, or an expression in `rows`.
@@ -48,6 +41,18 @@ impl<'a> Context<'a> {
             (true, 1) => "rows".to_string(),
             (true, fixed) => format!("rows * {fixed}"),
         }
+    }
+}
+
+/// A value's name in the text: the user's, with the value's number.
+pub fn value_name(graph: &Graph, id: ValueId) -> String {
+    match &graph[id].name {
+        Some(name) => {
+            let name = name.trim_start_matches("r#");
+            let ascii = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+            format!("{}_{}", name.chars().map(ascii).collect::<String>(), id.0)
+        }
+        None => format!("v{}", id.0),
     }
 }
 

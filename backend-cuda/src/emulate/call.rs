@@ -5,12 +5,15 @@ use super::compare::{Bounds, Mismatch, compare, coords_of, gain, limit, rounded_
 use super::error::{Error, Result};
 use super::fault::Fault;
 use super::process::{Argument, BufferId, Process, Shape, Writer};
-use crate::emit::{Param, params};
+use crate::emit::{self, Param, params};
 use fuseline_core::dtype::DType;
 use fuseline_core::ir::{Graph, Op, Type, ValueId};
 use fuseline_core::oracle::{self, Datum};
 use fuseline_core::plan::{Kernel, Place, Plan};
 use std::collections::BTreeMap;
+
+/// However much norms enlarge errors, a chain's results are compared.
+const MAX_CHAIN_LIMIT: f64 = 0.1;
 
 /// What one call left.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,15 +84,20 @@ pub fn run_observed(
         after: &after,
         all: &all,
         constants: BTreeMap::new(),
+        temporary: Vec::new(),
         outcome,
         observe,
     };
     if rows > 0 {
         for kernel in plan.kernels() {
             call.alone(kernel)?;
+            call.free()?;
         }
     }
     call.chain()?;
+    call.free()?;
+    let constants: Vec<BufferId> = call.constants.values().map(|(buffer, _)| *buffer).collect();
+    constants.into_iter().try_for_each(|buffer| call.process.free(buffer))?;
     Ok(call.outcome)
 }
 
@@ -124,6 +132,8 @@ struct Call<'a> {
     all: &'a [Option<Vec<f64>>],
     /// Memory that no kernel writes.
     constants: BTreeMap<(ValueId, Plane), (BufferId, usize)>,
+    /// Memory of the kernel that is run alone, or of the chain.
+    temporary: Vec<BufferId>,
     outcome: Outcome,
     observe: &'a mut dyn FnMut(&Stored<'_>),
 }
@@ -137,6 +147,8 @@ struct Check<'a> {
     buffer: BufferId,
     at: usize,
     scale: f64,
+    /// How many of the elements the kernels write.
+    n_written: usize,
 }
 
 impl<'a> Call<'a> {
@@ -174,12 +186,27 @@ impl<'a> Call<'a> {
         Ok(Argument::Memory { buffer, at: 0, bytes, writable: false })
     }
 
+    /// Gives the temporary memory back.
+    fn free(&mut self) -> Result<()> {
+        std::mem::take(&mut self.temporary)
+            .into_iter()
+            .try_for_each(|buffer| self.process.free(buffer))
+    }
+
+    /// Temporary memory that nobody wrote.
+    fn alloc(&mut self, bytes: usize, granule: usize) -> Result<BufferId> {
+        let buffer = self.process.alloc(bytes, granule)?;
+        self.temporary.push(buffer);
+        Ok(buffer)
+    }
+
     /// Memory that holds half of a cache; NaNs are unwritten places.
     fn cache(&mut self, state: &'a [Datum], cache: ValueId, half: Half) -> Result<BufferId> {
         let dtype = self.graph()[cache].ty.dtype();
         let elements = half_of(self.datum(state, cache), half);
         let size = dtype.bytes();
         let buffer = self.process.upload(&dtype.encode(elements), size)?;
+        self.temporary.push(buffer);
         let mut at = 0;
         for run in elements.chunk_by(|a, b| a.is_nan() == b.is_nan()) {
             if run.first().is_some_and(|x| x.is_nan()) {
@@ -233,7 +260,7 @@ impl<'a> Call<'a> {
                 }
                 Param::Result(id) => {
                     let bytes = self.live_bytes(id);
-                    let buffer = self.process.alloc(bytes, graph[id].ty.dtype().bytes())?;
+                    let buffer = self.alloc(bytes, graph[id].ty.dtype().bytes())?;
                     checks.push(self.tensor_check(id, buffer, 0));
                     Argument::Memory { buffer, at: 0, bytes, writable: true }
                 }
@@ -253,11 +280,11 @@ impl<'a> Call<'a> {
     fn chain(&mut self) -> Result<()> {
         let (plan, graph) = (self.plan, self.graph());
         let granule = DType::ALL.iter().map(|dtype| dtype.bytes()).min().unwrap_or(1);
-        let scratch = self.process.alloc(plan.scratch_bytes(), granule)?;
+        let scratch = self.alloc(plan.scratch_bytes(), granule)?;
         let mut outputs = Vec::new();
         for &id in &graph.outputs {
             let bytes = self.live_bytes(id);
-            outputs.push(self.process.alloc(bytes, graph[id].ty.dtype().bytes())?);
+            outputs.push(self.alloc(bytes, graph[id].ty.dtype().bytes())?);
         }
         let mut caches: BTreeMap<(ValueId, Half), BufferId> = BTreeMap::new();
         let launched = if self.rows > 0 { plan.kernels() } else { &[] };
@@ -315,7 +342,7 @@ impl<'a> Call<'a> {
         // Errors of one kernel are operands of the next.
         let mut bound = limit(graph, &members);
         if bound > limit(graph, &[]) {
-            bound *= gain(graph, self.all);
+            bound = (bound * gain(graph, self.all)).min(MAX_CHAIN_LIMIT);
         }
         self.outcome.chain_limit = bound;
         for &id in &graph.outputs {
@@ -338,13 +365,7 @@ impl<'a> Call<'a> {
         self.outcome.n_launches += 1;
         let shape = launch_shape(kernel);
         let done = self.process.launch(self.library, &kernel.name, shape, arguments);
-        done.map_err(|error| match error {
-            Error::Fault(mut fault) => {
-                explain(&mut fault, self.plan, kernel, list);
-                Error::Fault(fault)
-            }
-            other => other,
-        })
+        done.map_err(|error| explained(error, self.plan, kernel, list))
     }
 
     fn live_bytes(&self, id: ValueId) -> usize {
@@ -354,7 +375,9 @@ impl<'a> Call<'a> {
     fn tensor_check(&self, value: ValueId, buffer: BufferId, at: usize) -> Check<'a> {
         let dtype = self.graph()[value].ty.dtype();
         let scale = sum_scale(self.graph(), value, self.rows, self.all);
-        Check { value, half: None, dtype, expected: self.elements(value), buffer, at, scale }
+        let expected = self.elements(value);
+        let n_written = expected.len();
+        Check { value, half: None, dtype, expected, buffer, at, scale, n_written }
     }
 
     fn cache_check(
@@ -366,7 +389,11 @@ impl<'a> Call<'a> {
     ) -> Check<'a> {
         let dtype = self.graph()[cache].ty.dtype();
         let expected = half_of(self.datum(self.after, cache), half);
-        Check { value: append, half: Some(half), dtype, expected, buffer, at: 0, scale: 0.0 }
+        let before = half_of(self.datum(self.before, cache), half);
+        let same = |(a, b): &(&f64, &f64)| a.to_bits() == b.to_bits();
+        let n_written = before.iter().zip(expected).filter(|pair| !same(pair)).count();
+        let half = Some(half);
+        Check { value: append, half, dtype, expected, buffer, at: 0, scale: 0.0, n_written }
     }
 
     /// Compares what was stored with the oracle, and gives it.
@@ -400,7 +427,7 @@ impl<'a> Call<'a> {
         let found = check.dtype.decode(&bytes);
         // In a chain, an earlier kernel may have rounded.
         let once = alone && rounded_once(graph, &kernel.members, check.value);
-        let bounds = Bounds::new(check.dtype, found.len(), check.scale, bound, once);
+        let bounds = Bounds::new(check.dtype, check.n_written, check.scale, bound, once);
         let difference = compare(check.expected, &found, &bounds);
         let Some(element) = difference.first else {
             self.outcome.worst_error = self.outcome.worst_error.max(difference.worst);
@@ -470,9 +497,10 @@ fn half_of(datum: Option<&Datum>, half: Half) -> &[f64] {
     }
 }
 
-/// Names the value that a fault is about: the parameter's, or one that its line names, or what
-/// the kernel stores.
-pub(crate) fn explain(fault: &mut Fault, plan: &Plan, kernel: &Kernel, list: &[Param]) {
+/// A kernel's error with the value that a fault is about: the parameter's, or one that its line
+/// names, or what the kernel stores.
+pub(crate) fn explained(error: Error, plan: &Plan, kernel: &Kernel, list: &[Param]) -> Error {
+    let Error::Fault(mut fault) = error else { return error };
     let graph = plan.graph();
     let parameter = fault.memory.as_ref().and_then(|memory| memory.parameter);
     let param = parameter.and_then(|parameter| list.get(parameter));
@@ -484,21 +512,23 @@ pub(crate) fn explain(fault: &mut Fault, plan: &Plan, kernel: &Kernel, list: &[P
             };
         }
         fault.value = Some(graph.line(id));
-        return;
+        return Error::Fault(fault);
     }
-    let named = fault.line.as_ref().and_then(|line| {
-        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let words = line.text.split(|c: char| !is_word(c));
-        let numbers = words.filter_map(|word| {
-            let digits = word.trim_end_matches("_out").trim_end_matches("_i");
-            let at = digits.rfind(|c: char| !c.is_ascii_digit())?;
-            let name = &digits[..=at];
-            let is_value = name.ends_with('_') || name == "v";
-            is_value.then(|| digits[at + 1..].parse::<usize>().ok())?
-        });
-        let known = |number: usize| kernel.members.iter().find(|id| id.index() == number);
-        numbers.filter_map(known).next().copied()
-    });
-    let id = named.or(kernel.stores.first().copied());
-    fault.value = id.map(|id| graph.line(id));
+    let text = fault.line.as_ref().map_or("", |line| line.text.as_str());
+    let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    // Variables are called by their value, or begin so.
+    let is_named = |id: &&ValueId| {
+        let name = emit::value_name(graph, **id);
+        words.iter().any(|word| {
+            word.strip_prefix(&name).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+        })
+    };
+    fault.value = match (kernel.members.iter().find(is_named), kernel.stores.as_slice()) {
+        (Some(&id), _) | (None, &[id]) => Some(graph.line(id)),
+        (None, stores) => {
+            let ids: Vec<String> = stores.iter().map(ValueId::to_string).collect();
+            Some(format!("one that leads to {}", ids.join(", ")))
+        }
+    };
+    Error::Fault(fault)
 }

@@ -56,6 +56,7 @@ pub struct Emulator {
     options: Options,
     folder: Arc<Folder>,
     n_libraries: AtomicUsize,
+    n_processes: AtomicUsize,
 }
 
 /// Where its files are.
@@ -71,9 +72,9 @@ impl Folder {
         self.path.join("emulator")
     }
 
-    /// The recorded commands of a process, if there are any.
-    pub fn commands(&self) -> PathBuf {
-        self.path.join("commands")
+    /// The recorded commands of the n-th process.
+    pub fn commands(&self, process: usize) -> PathBuf {
+        self.path.join(format!("commands_{process}"))
     }
 }
 
@@ -127,6 +128,7 @@ impl Emulator {
             options,
             folder: Arc::new(folder),
             n_libraries: AtomicUsize::new(0),
+            n_processes: AtomicUsize::new(0),
         };
         let path = emulator.folder.path.clone();
         let parts = || FILES.iter().filter_map(|(name, _)| name.strip_suffix(".cpp"));
@@ -210,7 +212,8 @@ impl Emulator {
     /// # Errors
     /// [`Error::Io`] if it cannot be started.
     pub fn start(&self) -> Result<Process> {
-        Process::start(self.folder.clone(), self.options)
+        let number = self.n_processes.fetch_add(1, Ordering::Relaxed);
+        Process::start(self.folder.clone(), number, self.options)
     }
 
     /// What every compilation has.

@@ -1,6 +1,8 @@
-//! The emulator as a device: whole programs run on it, every access of every kernel checked.
+//! The emulator as a device: whole programs run on it, every access of every kernel checked. But
+//! memory of a device is zeros from the start, so a place of a cache that was never appended to
+//! counts as written here.
 
-use super::call::{appends, explain, launch_shape};
+use super::call::{appends, explained, launch_shape};
 use super::compiler::{Emulator, Options};
 use super::error::{Error, Result};
 use super::fault::Fault;
@@ -21,7 +23,8 @@ const NAME: &str = "the emulated GPU";
 const GRANULE_BYTES: usize = 2;
 
 /// A device whose kernels are the generated CUDA, run on the CPU. Calls wait for each other. A
-/// kernel's fault is the call's error, and the device's last act.
+/// kernel's fault (of a token id that the table has no row for, too) is the call's error, and the
+/// device's last act.
 #[derive(Clone, Debug)]
 pub struct EmulatedDevice(Arc<Inner>);
 
@@ -56,7 +59,7 @@ impl EmulatedDevice {
 
 impl Inner {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A process that a panic left in the middle of a command answers with an error.
+        // Commands are written by code that does not panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -245,15 +248,8 @@ impl Loaded {
             });
         }
         let shape = launch_shape(kernel);
-        process.launch(self.library, &kernel.name, shape, &arguments).map_err(
-            |error| match error {
-                Error::Fault(mut fault) => {
-                    explain(&mut fault, plan, kernel, &list);
-                    Error::Fault(fault)
-                }
-                other => other,
-            },
-        )?;
+        let done = process.launch(self.library, &kernel.name, shape, &arguments);
+        done.map_err(|error| explained(error, plan, kernel, &list))?;
         for (id, buffer, at, bytes) in results {
             if let Some(byte) = process.first_unwritten(buffer, at, bytes)? {
                 let element = (byte - at) / graph[id].ty.dtype().bytes();

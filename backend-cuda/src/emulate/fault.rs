@@ -232,7 +232,9 @@ impl Fault {
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: `{}`", self.path, self.number, self.text)?;
+        // The folder is gone with the emulator, unless it is for a debugger.
+        let file = Path::new(&self.path).file_name().unwrap_or_default().to_string_lossy();
+        write!(f, "{file}:{}: `{}`", self.number, self.text)?;
         match &self.inside {
             Some(function) => write!(f, " (in {function})"),
             None => Ok(()),
@@ -271,6 +273,7 @@ impl fmt::Display for Fault {
                 write!(f, ", and nothing puts the two in order")?;
             }
             (_, "") => {}
+            (Some(Other { line: Some(line), .. }), detail) => write!(f, "\n  {detail}: {line}")?,
             (_, detail) => write!(f, "\n  {detail}")?,
         }
         if let Some(value) = &self.value {

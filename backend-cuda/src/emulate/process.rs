@@ -5,6 +5,7 @@ use super::error::{Error, Result};
 use super::fault::{Fault, Line, Place, RawFault, resolve};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
@@ -62,6 +63,7 @@ pub struct Process {
     libraries: Vec<Library>,
     n_buffers: u32,
     options: Options,
+    number: usize,
     /// Its files live as long as it does.
     folder: Arc<Folder>,
 }
@@ -89,11 +91,12 @@ impl Write for Commands {
 }
 
 impl Process {
-    pub(crate) fn start(folder: Arc<Folder>, options: Options) -> Result<Process> {
+    pub(crate) fn start(folder: Arc<Folder>, number: usize, options: Options) -> Result<Process> {
         let record = match options.debug {
-            true => {
-                Some(File::create(folder.commands()).map_err(Error::io("cannot record commands"))?)
-            }
+            true => Some(
+                File::create(folder.commands(number))
+                    .map_err(Error::io("cannot record commands"))?,
+            ),
             false => None,
         };
         let mut command = Command::new(folder.program());
@@ -112,6 +115,7 @@ impl Process {
             libraries: Vec::new(),
             n_buffers: 0,
             options,
+            number,
             folder,
         })
     }
@@ -130,7 +134,7 @@ impl Process {
         Ok(self.libraries.len() - 1)
     }
 
-    /// New memory whose elements have `granule` bytes. What nobody wrote is NaN, and a kernel that
+    /// New memory whose elements, and so the smallest accesses, have `granule` bytes. What nobody wrote is NaN, and a kernel that
     /// reads it is at fault.
     ///
     /// # Errors
@@ -370,13 +374,13 @@ impl Process {
         Error::Died { stderr: stderr.trim().to_string() }
     }
 
-    /// The command that repeats all that this process did, under a debugger.
-    pub fn debugger_command(&mut self) -> Option<String> {
+    /// The program and the recorded commands that repeat all that this process did, if they are
+    /// kept for a debugger.
+    pub fn replay(&mut self) -> Option<(PathBuf, PathBuf)> {
+        // What cannot be written now cannot be repeated either.
         let _ = self.commands.flush();
-        let (program, commands) = (self.folder.program(), self.folder.commands());
-        self.options
-            .debug
-            .then(|| format!("gdb --args {} {}", program.display(), commands.display()))
+        let paths = (self.folder.program(), self.folder.commands(self.number));
+        self.options.debug.then_some(paths)
     }
 }
 

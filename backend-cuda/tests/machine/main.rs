@@ -122,6 +122,33 @@ fn faults_are_seen_and_nothing_else() {
         ("float y = shared[t]; (void)y;", Some(FaultKind::SharedUninitialized)),
         ("shared[t + b] = 1.0f;", Some(FaultKind::SharedOutOfBounds)),
         ("shared[t - 1] = 1.0f;", Some(FaultKind::SharedOutOfBounds)),
+        // Who read it before, and again, is still a reader; and so are readers of other warps.
+        (
+            "shared[t] = 1.0f; fl_barrier(); float y = t == 0 ? shared[3] : 0.0f; fl_barrier();\n\
+             y = t == 0 ? shared[3] : 0.0f; if (t == 5) shared[3] = y;",
+            Some(FaultKind::SharedRace),
+        ),
+        (
+            "shared[t] = 1.0f; fl_barrier(); if (t == 0 || t == 40) { float y = shared[3]; (void)y; }\n\
+             fl_warp_barrier(); if (t == 1) shared[3] = 2.0f;",
+            Some(FaultKind::SharedRace),
+        ),
+        // Atomics are in no order with anything else, and in need of none among themselves.
+        ("if (t == 0) fl_store_i32(out, b, 0); fl_barrier(); fl_atomic_add_i32(out, b, 1);", None),
+        (
+            "if (t == 0) fl_store_i32(out, b, 0);\nfl_atomic_add_i32(out, b, 1);",
+            Some(FaultKind::Race),
+        ),
+        (
+            "if (t == 0) fl_store_i32(out, b, 0); fl_barrier(); fl_atomic_add_i32(out, b, 1);\n\
+             if (t == 63) fl_load_i32(out, b);",
+            Some(FaultKind::Race),
+        ),
+        (
+            "if (b == 0 && t == 0) fl_store_i32(out, 0, 0); fl_barrier();\n\
+             if (t == 0) fl_atomic_add_i32(out, 0, 1);",
+            Some(FaultKind::Race),
+        ),
         // What one block left in shared memory is nothing to the next.
         (
             "if (b == 0) shared[t] = 1.0f; else { float y = shared[t]; (void)y; }",
@@ -138,6 +165,10 @@ fn faults_are_seen_and_nothing_else() {
         ("if (t != 9) fl_warp_barrier();", Some(FaultKind::InactiveLane)),
         ("if (t < 40) fl_any(true); fl_barrier();", Some(FaultKind::InactiveLane)),
         ("if (t < 32) fl_any(true); fl_barrier();", None),
+        (
+            "bool z = t % 32 < 16 ? fl_any(false) : fl_all(true); (void)z;",
+            Some(FaultKind::InactiveLane),
+        ),
         ("int k = 0x7fffffff; k += t; fl_load_i32(x, k & 1);", Some(FaultKind::Undefined)),
         ("fl_load_i32(x, 64 / (rows - 2 + (t != 5)));", Some(FaultKind::Undefined)),
     ];
@@ -151,7 +182,7 @@ fn faults_are_seen_and_nothing_else() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// A fault says where it is: thread, line, and the other thread of a race.
+/// A fault says where it is: thread, line, array.
 #[test]
 fn a_fault_names_thread_and_line() {
     let Some(emulator) = required(Options::default()) else { return };
@@ -171,6 +202,53 @@ fn a_fault_names_thread_and_line() {
     assert_eq!(fault.memory.as_ref().unwrap().name, "`own`");
     // After a fault the process is over, and says so.
     assert!(matches!(run(&mut process, number, &case), Err(Error::Died { .. })));
+}
+
+/// Threads that wait for each other say where both are.
+#[test]
+fn threads_that_cannot_go_on_are_both_named() {
+    let Some(emulator) = required(Options::default()) else { return };
+    let source = source().replace(
+        "    fl_warp_barrier();\n    own[i] = neighbour;",
+        "    if (i % 32 > 0) fl_warp_barrier();\n    else fl_barrier();\n    own[i] = neighbour;",
+    );
+    let library = emulator.compile(&[&source]).unwrap();
+    let mut process = emulator.start().unwrap();
+    let number = process.open(&library).unwrap();
+    let case = cases().into_iter().find(|case| case.kernel == "barriers").unwrap();
+    let Err(Error::Fault(fault)) = run(&mut process, number, &case) else {
+        panic!("the divergence is not seen")
+    };
+    assert_eq!(fault.kind, FaultKind::InactiveLane, "{fault}");
+    let line = fault.line.as_ref().unwrap();
+    assert_eq!(line.text, "if (i % 32 > 0) fl_warp_barrier();", "{fault}");
+    let other = fault.other.as_ref().unwrap();
+    assert_eq!(other.thread, 0, "{fault}");
+    assert_eq!(other.line.as_ref().unwrap().text, "else fl_barrier();", "{fault}");
+}
+
+/// What was recorded repeats the fault, and stops there for a debugger.
+#[test]
+fn a_recording_ends_at_the_fault() {
+    use std::os::unix::process::ExitStatusExt;
+    const SIGTRAP: i32 = 5;
+    let options = Options { debug: true, ..Options::default() };
+    let Some(emulator) = required(options) else { return };
+    let store = "fl_store_i32(out, i, (int)(opposite";
+    let source = source().replace(store, "fl_store_i32(out, i + 9, (int)(opposite");
+    let library = emulator.compile(&[&source]).unwrap();
+    let mut process = emulator.start().unwrap();
+    let number = process.open(&library).unwrap();
+    let case = cases().into_iter().find(|case| case.kernel == "barriers").unwrap();
+    assert!(matches!(run(&mut process, number, &case), Err(Error::Fault(_))));
+    let (program, commands) = process.replay().unwrap();
+    let replayed = std::process::Command::new(program).arg(commands).output().unwrap();
+    assert_eq!(replayed.status.signal(), Some(SIGTRAP), "{replayed:?}");
+    let text = String::from_utf8_lossy(&replayed.stderr);
+    assert!(text.contains("fault in block 0, thread "), "{text}");
+    let folder = emulator.folder().to_path_buf();
+    drop((process, emulator));
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// What the driver itself can see is wrong: nothing runs.

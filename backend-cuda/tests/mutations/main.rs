@@ -10,7 +10,7 @@ use fuseline_core::ir::Graph;
 use fuseline_core::oracle::Datum;
 use fuseline_core::plan::{self, Plan};
 use fuseline_core::random::random_args;
-use fuseline_cuda::emulate::{self, Emulator, Error, Library, Options, blank_unread};
+use fuseline_cuda::emulate::{self, Emulator, Error, FaultKind, Library, Options, blank_unread};
 use std::collections::BTreeMap;
 use table::{Caught, MUTANTS};
 
@@ -101,13 +101,22 @@ fn every_mistake_is_caught() {
         }
         let source = block.source.replacen(mutant.from, mutant.to, 1);
         let library = emulator.compile(&[&source]).map_err(|e| format!("{what}: {e}"))?;
-        let (caught, report) = match outcome(&emulator, &library, block) {
+        let found = outcome(&emulator, &library, block);
+        let (caught, report) = match &found {
             Ok(()) => return Err(format!("{what}: not caught")),
             Err(Error::Fault(fault)) => (Caught::Fault(fault.kind), fault.to_string()),
             Err(Error::Mismatch(mismatch)) => (Caught::Mismatch, mismatch.to_string()),
             Err(error) => return Err(format!("{what}: {error}")),
         };
         println!("{what}:\n{report}\n");
+        if let Err(Error::Fault(fault)) = &found {
+            let (line, value) = (&fault.line, &fault.value);
+            let race = matches!(fault.kind, FaultKind::Race | FaultKind::SharedRace);
+            let known = fault.kind == FaultKind::Unwritten || line.is_some() && value.is_some();
+            if !known || race && fault.other.as_ref().is_none_or(|other| other.line.is_none()) {
+                return Err(format!("{what}: nothing says where: {report}"));
+            }
+        }
         match mutant.caught.contains(&caught) {
             true => Ok(()),
             false => Err(format!("{what}: expected {:?}, found {report}", mutant.caught)),

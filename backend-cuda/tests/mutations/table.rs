@@ -40,7 +40,7 @@ const UNWRITTEN: &[Caught] = &[Fault(FaultKind::Unwritten)];
 const UNINITIALIZED: &[Caught] = &[Fault(FaultKind::Uninitialized)];
 const BARRIER: &[Caught] = &[Fault(FaultKind::DivergentBarrier)];
 const LANE: &[Caught] = &[Fault(FaultKind::InactiveLane)];
-const LOCAL: &[Caught] = &[Fault(FaultKind::Undefined), Fault(FaultKind::Sanitizer)];
+const LOCAL: &[Caught] = &[Fault(FaultKind::Sanitizer)];
 const WRONG: &[Caught] = &[Mismatch];
 
 pub const MUTANTS: &[Mutant] = &[
@@ -236,7 +236,7 @@ pub const MUTANTS: &[Mutant] = &[
         "mlp",
         "FL_SHARED_FLOATS(tile, 960, 48);",
         "FL_SHARED_FLOATS(tile, 940, 48);",
-        &[Fault(FaultKind::SharedRace), Mismatch],
+        SHARED_RACE,
     ),
     mutant(
         "shared memory beyond what the launch asks for",
@@ -257,7 +257,7 @@ pub const MUTANTS: &[Mutant] = &[
         "attention",
         "rope_turns_0[d9 / 2]",
         "rope_turns_0[d9]",
-        LOCAL,
+        &[Fault(FaultKind::Undefined)],
     ),
     mutant(
         "vectors of codes at odd addresses",
@@ -387,6 +387,13 @@ pub const MUTANTS: &[Mutant] = &[
         "const float x_3 = fl_from_bits(fl_bits(v2) & 0xffff0000u);",
         WRONG,
     ),
+    mutant(
+        "keys appended with their lower bits cut off",
+        "attention",
+        "    fl_store_u16(p, i, fl_f32_to_f16(x));",
+        "    fl_store_u16(p, i, fl_f32_to_f16(fl_from_bits(fl_bits(x) & 0xffffe000u)));",
+        WRONG,
+    ),
     // ---- attention
     mutant(
         "a window that is one too wide",
@@ -412,15 +419,15 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "another sequence's cache",
         "attention",
-        "((long long)fl_load_i32(pos_3_sequences, row) * 2 + head0 / 2) * 960",
-        "((long long)((fl_load_i32(pos_3_sequences, row) + 1) % 3) * 2 + head0 / 2) * 960",
+        "((long long)fl_load_i32(pos_3_sequences, row) * 2 + head0 / 2) * 5120",
+        "((long long)((fl_load_i32(pos_3_sequences, row) + 1) % 3) * 2 + head0 / 2) * 5120",
         &[Mismatch, Fault(FaultKind::Uninitialized)],
     ),
     mutant(
         "the wrong key head",
         "attention",
-        "* 2 + head0 / 2) * 960",
-        "* 2 + (head0 / 2 ^ 1)) * 960",
+        "* 2 + head0 / 2) * 5120",
+        "* 2 + (head0 / 2 ^ 1)) * 5120",
         WRONG,
     ),
     mutant(
@@ -433,8 +440,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "appended one position too late",
         "attention",
-        "* 24 + fl_load_i32(pos_3_positions, row)) * 40",
-        "* 24 + fl_load_i32(pos_3_positions, row) + 1) * 40",
+        "* 128 + fl_load_i32(pos_3_positions, row)) * 40",
+        "* 128 + fl_load_i32(pos_3_positions, row) + 1) * 40",
         &[Mismatch, Fault(FaultKind::OutOfBounds)],
     ),
     // ---- reductions
