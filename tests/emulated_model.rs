@@ -117,7 +117,8 @@ fn the_model_says_what_the_reference_says() {
     let reference: Value = serde_json::from_str(include_str!("smollm2_q4_1_greedy.json")).unwrap();
     let file = file();
     let device = emulate::device(OPTIONS).unwrap();
-    let mut model = model::load(&device, &file, CacheType::F32, true, &mut |_, _| {}).unwrap();
+    let choices = model::Choices { cache: CacheType::F32, fusion: true, record: false };
+    let mut model = model::load(&device, &file, choices, &mut |_, _| {}).unwrap();
     let sequences = reference["sequences"].as_array().unwrap();
     let n_prompt = |sequence: &&Value| sequence["prompt_ids"].as_array().unwrap().len();
     let sequence = sequences.iter().min_by_key(n_prompt).unwrap();

@@ -16,6 +16,7 @@ mod model;
 
 use args::CacheType;
 use fuseline::prelude::*;
+use model::Choices;
 use serde_json::Value;
 
 const REFERENCE: &str = include_str!("smollm2_q4_1_greedy.json");
@@ -41,12 +42,11 @@ fn likeliest(logits: &[f32]) -> u32 {
 
 /// Runs all four sequences along the reference's tokens. Returns the logits of every step, and
 /// the largest distance of a logit from the reference's.
-fn follow(file: &Gguf, cache: CacheType, fusion: bool) -> (Vec<Vec<f32>>, f64) {
+fn follow(device: &Device, file: &Gguf, choices: Choices) -> (Vec<Vec<f32>>, f64) {
     let reference: Value = serde_json::from_str(REFERENCE).unwrap();
-    let device = Device::best().unwrap();
     let (mut all, mut worst) = (Vec::new(), 0.0f64);
     for sequence in reference["sequences"].as_array().unwrap() {
-        let mut model = model::load(&device, file, cache, fusion, &mut |_, _| {}).unwrap();
+        let mut model = model::load(device, file, choices, &mut |_, _| {}).unwrap();
         let name = sequence["name"].as_str().unwrap();
         let mut next = ids(&sequence["prompt_ids"]);
         let expected = ids(&sequence["greedy_ids"]);
@@ -71,8 +71,10 @@ fn follow(file: &Gguf, cache: CacheType, fusion: bool) -> (Vec<Vec<f32>>, f64) {
 #[test]
 fn f32_cache_gives_every_token_and_logit_fused_and_not() {
     let file = file();
-    let (fused, fused_worst) = follow(&file, CacheType::F32, true);
-    let (apart, apart_worst) = follow(&file, CacheType::F32, false);
+    let device = Device::cpu();
+    let choices = Choices { cache: CacheType::F32, fusion: true, record: false };
+    let (fused, fused_worst) = follow(&device, &file, choices);
+    let (apart, apart_worst) = follow(&device, &file, Choices { fusion: false, ..choices });
     println!("largest distance from the reference: {fused_worst:.2e} fused, {apart_worst:.2e} not");
     assert!(fused_worst < 1e-3, "{fused_worst}");
     assert!(apart_worst < 1e-3, "{apart_worst}");
@@ -85,11 +87,44 @@ fn f32_cache_gives_every_token_and_logit_fused_and_not() {
 
 #[test]
 fn f16_cache_gives_every_token() {
-    let (_, worst) = follow(&file(), CacheType::F16, true);
+    let choices = Choices { cache: CacheType::F16, fusion: true, record: false };
+    let (_, worst) = follow(&Device::cpu(), &file(), choices);
     println!("largest distance from the reference: {worst:.2e}");
     assert!(worst < 0.05, "{worst}");
     // Rounding the cache changes something: the type is not ignored.
     assert!(worst > 1e-5, "{worst}");
+}
+
+/// On a GPU: every kernel launched by itself, and a recorded step replayed. Skipped without one,
+/// unless `FUSELINE_REQUIRE_GPU` is set.
+#[test]
+fn a_gpu_gives_every_token_and_logit() {
+    let device = match Device::cuda(fuseline::cuda::Options::default()) {
+        Ok(device) => device,
+        Err(error) => {
+            assert!(std::env::var_os("FUSELINE_REQUIRE_GPU").is_none(), "{error}");
+            eprintln!("[SKIP] {error}");
+            return;
+        }
+    };
+    let file = file();
+    let eager = Choices { cache: CacheType::F32, fusion: true, record: false };
+    let (launched, launched_worst) = follow(&device, &file, eager);
+    let (replayed, replayed_worst) = follow(&device, &file, Choices { record: true, ..eager });
+    let (apart, apart_worst) = follow(&device, &file, Choices { fusion: false, ..eager });
+    println!(
+        "largest distance from the reference on {}: {launched_worst:.2e} launched, \
+         {replayed_worst:.2e} replayed, {apart_worst:.2e} not fused",
+        device.name()
+    );
+    assert!(launched_worst < 1e-3 && apart_worst < 1e-3);
+    // Replaying changes no bit.
+    assert!(launched == replayed);
+    assert_eq!(apart.len(), 4 * 48);
+    let half = Choices { cache: CacheType::F16, record: true, ..eager };
+    let (_, worst) = follow(&device, &file, half);
+    println!("f16 cache: {worst:.2e}");
+    assert!(worst < 0.05, "{worst}");
 }
 
 #[test]

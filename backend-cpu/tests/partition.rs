@@ -3,10 +3,19 @@
 mod device;
 
 use device::{Loaded, load};
+use fuseline_core::backend::Backend;
 use fuseline_core::cases::{cases, relative_error};
 use fuseline_core::ir::Graph;
 use fuseline_core::oracle::{self, Datum};
 use fuseline_core::random::{GraphOptions, random_args, random_graph};
+use fuseline_cpu::Cpu;
+use std::sync::OnceLock;
+
+/// The back end that is tested.
+fn backend() -> &'static dyn Backend {
+    static CPU: OnceLock<Cpu> = OnceLock::new();
+    CPU.get_or_init(Cpu::new)
+}
 
 const LAYER: &str = include_str!("../../dsl-core/tests/ir/plan/smollm2_layer.ir");
 

@@ -9,7 +9,13 @@ use fuseline_core::oracle::Datum;
 use fuseline_core::random::random_args;
 use fuseline_cpu::Cpu;
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+/// The back end that is tested.
+fn backend() -> &'static dyn Backend {
+    static CPU: OnceLock<Cpu> = OnceLock::new();
+    CPU.get_or_init(Cpu::new)
+}
 
 const TEXT: &str = "block small
 batch B 1..=4

@@ -8,13 +8,22 @@ mod device;
 mod emulator;
 
 use emulator::{in_parallel, required};
+use fuseline_core::backend::Backend;
 use fuseline_core::cases::relative_error;
 use fuseline_core::ir::{Graph, Type};
 use fuseline_core::plan::{self, Plan};
 use fuseline_core::random::{GraphOptions, random_args, random_graph, shrink};
+use fuseline_cpu::Cpu;
 use fuseline_cuda::emulate::{self, Emulator, Options, Process, blank_unread};
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::time::Instant;
+
+/// The CPU, with which the emulated kernels are compared.
+fn backend() -> &'static dyn Backend {
+    static CPU: OnceLock<Cpu> = OnceLock::new();
+    CPU.get_or_init(Cpu::new)
+}
 
 /// Graphs that are compiled together.
 const CHUNK: u64 = 10;

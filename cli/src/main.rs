@@ -1,6 +1,7 @@
 //! The command `fuseline`.
 
 mod blocks;
+mod doctor;
 mod emulate;
 
 use clap::{Parser, Subcommand};
@@ -16,11 +17,13 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Doctor(doctor::Args),
     Emulate(emulate::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
+        Command::Doctor(args) => Ok(doctor::run(&args)),
         Command::Emulate(args) => emulate::run(&args),
     };
     match done {

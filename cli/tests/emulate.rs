@@ -104,3 +104,20 @@ fn what_cannot_be_done_is_said() {
         assert!(stderr(&output).contains(part), "{args:?}: {}", stderr(&output));
     }
 }
+
+#[test]
+fn the_doctor_names_what_is_there_and_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fuseline"));
+    let cache = folder.path().join("cache");
+    let output = command.arg("doctor").env("FUSELINE_CACHE", &cache).output().unwrap();
+    let text = stdout(&output);
+    for part in ["driver", "NVRTC", "kernel cache", "C++ compiler", "verdict"] {
+        assert!(text.lines().any(|line| line.starts_with(part)), "no `{part}` in\n{text}");
+    }
+    assert!(text.contains(&format!("{}, empty", cache.display())), "{text}");
+    if text.contains("no NVIDIA driver") {
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text.contains("help: install the driver"), "{text}");
+    }
+}

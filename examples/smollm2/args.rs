@@ -57,6 +57,10 @@ pub struct Args {
     #[arg(long)]
     pub no_fusion: bool,
 
+    /// Launch every kernel by itself instead of replaying a recorded step.
+    #[arg(long)]
+    pub no_graph: bool,
+
     /// The type that keys and values are cached in.
     #[arg(long, value_name = "TYPE", value_enum, default_value_t = CacheType::F32)]
     pub cache: CacheType,
@@ -69,8 +73,10 @@ pub struct Args {
 /// A device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DeviceName {
-    /// The best device of this machine.
+    /// A GPU if there is one, else the CPU.
     Best,
+    /// The first GPU.
+    Cuda,
     /// The CPU.
     Cpu,
     /// The generated CUDA on the CPU, with every access checked: seconds a token. Needs a C++

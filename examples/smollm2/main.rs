@@ -35,6 +35,7 @@ fn open(name: DeviceName) -> Result<Device, Box<dyn Error>> {
     match name {
         DeviceName::Best => Ok(Device::best()?),
         DeviceName::Cpu => Ok(Device::cpu()),
+        DeviceName::Cuda => Ok(Device::cuda(fuseline::cuda::Options::default())?),
         DeviceName::Emulated => {
             let options = emulate::Options { optimize: true, ..emulate::Options::default() };
             Ok(emulate::device(options)?)
@@ -53,7 +54,9 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let device = open(args.device)?;
     let bar = ProgressBar::new(0);
     bar.set_style(ProgressStyle::with_template("loading layer {pos} of {len} {wide_bar}")?);
-    let mut model = model::load(&device, &file, args.cache, !args.no_fusion, &mut |done, all| {
+    let choices =
+        model::Choices { cache: args.cache, fusion: !args.no_fusion, record: !args.no_graph };
+    let mut model = model::load(&device, &file, choices, &mut |done, all| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
     })?;

@@ -4,7 +4,7 @@
 use crate::args::CacheType;
 use crate::blocks::smollm2;
 use fuseline::prelude::*;
-use fuseline::{Error, Result};
+use fuseline::{Error, Graph, Result};
 
 /// A loaded model with one sequence.
 pub trait Model {
@@ -21,6 +21,17 @@ pub trait Model {
     fn explain(&self) -> String;
 }
 
+/// How the model is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Choices {
+    /// The type of the caches.
+    pub cache: CacheType,
+    /// Whether operations share kernels.
+    pub fusion: bool,
+    /// Whether a step of one token is recorded once and then replayed, where the device can.
+    pub record: bool,
+}
+
 /// Loads the model, and tells `progress` of each layer: how many are loaded, of how many.
 ///
 /// # Errors
@@ -28,13 +39,12 @@ pub trait Model {
 pub fn load(
     device: &Device,
     file: &Gguf,
-    cache: CacheType,
-    fusion: bool,
+    choices: Choices,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Box<dyn Model>> {
-    match cache {
-        CacheType::F32 => Ok(Box::new(cache_f32::Loaded::load(device, file, fusion, progress)?)),
-        CacheType::F16 => Ok(Box::new(cache_f16::Loaded::load(device, file, fusion, progress)?)),
+    match choices.cache {
+        CacheType::F32 => Ok(Box::new(cache_f32::Loaded::load(device, file, choices, progress)?)),
+        CacheType::F16 => Ok(Box::new(cache_f16::Loaded::load(device, file, choices, progress)?)),
     }
 }
 
@@ -44,7 +54,7 @@ const N_LAYERS: usize = 30;
 macro_rules! model {
     ($configuration:ident) => {
         mod $configuration {
-            use super::smollm2::$configuration::{B, D, HD, KV, T, embed, head, layer};
+            use super::smollm2::$configuration::{B, D, HD, KV, T, V, embed, head, layer};
             use super::*;
 
             type Cache = KvCache<smollm2::$configuration::C, B, KV, HD, T>;
@@ -61,16 +71,28 @@ macro_rules! model {
                 layer_arena: Arena,
                 head_arena: Arena,
                 position: usize,
+                record: bool,
+                step: Option<Step>,
+            }
+
+            /// Memory for steps of one token, always the same, and the recorded step.
+            struct Step {
+                tokens: Tokens<B>,
+                pos: Index<B>,
+                /// A layer's input and output, in turns.
+                x: [Tensor<f32, B, D>; 2],
+                logits: Tensor<f32, B, V>,
+                graph: Option<Graph>,
             }
 
             impl Loaded {
                 pub fn load(
                     device: &Device,
                     file: &Gguf,
-                    fusion: bool,
+                    choices: Choices,
                     progress: &mut dyn FnMut(usize, usize),
                 ) -> Result<Loaded> {
-                    let options = LoadOptions::default().fusion(fusion);
+                    let options = LoadOptions::default().fusion(choices.fusion);
                     let embed = embed::load_with(device, options)?;
                     let layer = layer::load_with(device, options)?;
                     let head = head::load_with(device, options)?;
@@ -96,6 +118,8 @@ macro_rules! model {
                         head,
                         layers,
                         position: 0,
+                        record: choices.record,
+                        step: None,
                     })
                 }
 
@@ -114,6 +138,55 @@ macro_rules! model {
                 }
             }
 
+            impl Loaded {
+                /// The logits after one token.
+                fn decode(&mut self, id: u32) -> Result<Vec<f32>> {
+                    let place = [(self.position, 0)];
+                    let mut step = match self.step.take() {
+                        Some(mut step) => {
+                            step.tokens.write(&[id])?;
+                            step.pos.write(&place)?;
+                            step
+                        }
+                        None => Step {
+                            tokens: Tokens::new(&self.device, &[id])?,
+                            pos: Index::new(&self.device, &place)?,
+                            x: [Tensor::zeros(&self.device, 1)?, Tensor::zeros(&self.device, 1)?],
+                            logits: Tensor::zeros(&self.device, 1)?,
+                            graph: None,
+                        },
+                    };
+                    match &step.graph {
+                        Some(graph) => graph.replay()?,
+                        None => {
+                            // The first step runs as it is: what it needs is loaded then.
+                            self.run(&mut step)?;
+                            if self.record {
+                                let device = self.device.clone();
+                                step.graph = device.record(|| self.run(&mut step)).ok();
+                            }
+                        }
+                    }
+                    self.position += 1;
+                    let logits = step.logits.to_vec();
+                    self.step = Some(step);
+                    logits
+                }
+
+                /// All blocks, on a step's memory.
+                fn run(&mut self, step: &mut Step) -> Result<()> {
+                    let Step { tokens, pos, x: [x, y], logits, .. } = step;
+                    let arena = &mut self.layer_arena;
+                    self.embed.call_into(arena, &self.embed_weights, tokens, x)?;
+                    let (mut from, mut to) = (x, y);
+                    for (weights, cache) in &mut self.layers {
+                        self.layer.call_into(arena, weights, from, cache, pos, to)?;
+                        std::mem::swap(&mut from, &mut to);
+                    }
+                    self.head.call_into(&mut self.head_arena, &self.head_weights, from, logits)
+                }
+            }
+
             impl Model for Loaded {
                 fn step(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
                     let Some((last, before)) = ids.split_last() else {
@@ -124,8 +197,7 @@ macro_rules! model {
                         self.forward(rows)?;
                     }
                     // Logits are needed after the last token only.
-                    let x = self.forward(&[*last])?;
-                    self.head.call(&mut self.head_arena, &self.head_weights, &x)?.to_vec()
+                    self.decode(*last)
                 }
 
                 fn room(&self) -> usize {

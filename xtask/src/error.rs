@@ -47,6 +47,12 @@ pub enum Error {
         /// What the system says.
         source: std::io::Error,
     },
+    /// Cargo built something else than it should.
+    #[error("there is no {what}")]
+    Missing {
+        /// What was looked for.
+        what: String,
+    },
     /// An installed package lacks a file.
     #[error("the package holds no {}; delete {} and try again", file, folder.display())]
     Package {

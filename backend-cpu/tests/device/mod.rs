@@ -1,15 +1,11 @@
-//! Runs graphs on the CPU back end with arguments as the oracle takes them. Memory that a run
-//! should write is filled with NaNs before, and what lies behind it must be untouched after.
+//! Runs graphs on a back end (the test's `crate::backend()`) with arguments as the oracle takes
+//! them. Memory that a run should write is filled with NaNs before, and what lies behind it must
+//! be untouched after.
 
-use fuseline_core::backend::{
-    Backend, BackendError, Binding, BufferRef, Call, Executable, Program,
-};
-use fuseline_core::dtype::DType;
+use fuseline_core::backend::{BackendError, Binding, BufferRef, Call, Executable, Program};
 use fuseline_core::ir::{Dim, Graph, Type};
 use fuseline_core::oracle::Datum;
 use fuseline_core::plan::{Options, compile};
-use fuseline_cpu::Cpu;
-use half::{bf16, f16};
 use std::sync::Arc;
 
 /// Bytes behind everything that is written.
@@ -49,7 +45,7 @@ pub fn load(graph: &Graph, fusion: bool) -> Loaded {
     let plan = compile(graph, &Options { fusion }).unwrap();
     let scratch_bytes = plan.scratch_bytes();
     let program = Program { plan: Arc::new(plan), cuda: "" };
-    let executable = Cpu::new().load(&program).unwrap();
+    let executable = crate::backend().load(&program).unwrap();
     Loaded { graph: graph.clone(), executable, scratch_bytes }
 }
 
@@ -58,29 +54,9 @@ pub fn live(shape: &[Dim], rows: usize) -> usize {
     shape.iter().map(|dim| if dim.batch { rows } else { dim.size }).product()
 }
 
-pub fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
-    let one = |value: &f64| match dtype {
-        DType::F32 => (*value as f32).to_le_bytes().to_vec(),
-        DType::F16 => f16::from_f32(*value as f32).to_le_bytes().to_vec(),
-        DType::BF16 => bf16::from_f32(*value as f32).to_le_bytes().to_vec(),
-        DType::I32 => (*value as i32).to_le_bytes().to_vec(),
-    };
-    values.iter().flat_map(one).collect()
-}
-
-pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
-    let one = |bytes: &[u8]| match dtype {
-        DType::F32 => f64::from(f32::from_le_bytes(bytes.try_into().unwrap())),
-        DType::F16 => f16::from_le_bytes(bytes.try_into().unwrap()).to_f64(),
-        DType::BF16 => bf16::from_le_bytes(bytes.try_into().unwrap()).to_f64(),
-        DType::I32 => f64::from(i32::from_le_bytes(bytes.try_into().unwrap())),
-    };
-    bytes.chunks_exact(dtype.bytes()).map(one).collect()
-}
-
 pub fn buffer(bytes: &[u8]) -> BufferRef {
-    let buffer = Cpu::new().alloc(bytes.len()).unwrap();
-    Cpu::new().write(&buffer, 0, bytes).unwrap();
+    let buffer = crate::backend().alloc(bytes.len()).unwrap();
+    crate::backend().write(&buffer, 0, bytes).unwrap();
     buffer
 }
 
@@ -91,7 +67,7 @@ fn guarded(bytes: &[u8]) -> BufferRef {
 
 pub fn read(buffer: &BufferRef) -> Vec<u8> {
     let mut bytes = vec![0; buffer.bytes()];
-    Cpu::new().read(buffer, 0, &mut bytes).unwrap();
+    crate::backend().read(buffer, 0, &mut bytes).unwrap();
     bytes
 }
 
@@ -109,13 +85,13 @@ pub fn upload(graph: &Graph, args: &[Datum]) -> Vec<Arg> {
         let dtype = graph[arg.value].ty.dtype();
         match datum {
             Datum::Scalar(number) => Arg::Scalar(*number),
-            Datum::Tensor(values) => Arg::Tensor(buffer(&encode(dtype, values))),
+            Datum::Tensor(values) => Arg::Tensor(buffer(&dtype.encode(values))),
             Datum::Tokens(tokens) => Arg::Tensor(integers(tokens)),
             Datum::Weight(packed) => Arg::Weight(
                 [&packed.codes, &packed.scales, &packed.offsets].map(|plane| buffer(plane)),
             ),
             Datum::Cache { keys, values } => {
-                Arg::Cache([keys, values].map(|side| guarded(&encode(dtype, side))))
+                Arg::Cache([keys, values].map(|side| guarded(&dtype.encode(side))))
             }
             Datum::Index { positions, sequences } => {
                 Arg::Index([positions, sequences].map(|side| integers(side)))
@@ -156,14 +132,14 @@ impl Loaded {
             if let (Datum::Cache { keys, values }, Arg::Cache(found)) = (datum, found) {
                 let ty = &graph[arg.value].ty;
                 let side =
-                    |buffer| decode(ty.dtype(), &read_guarded(buffer, ty.bytes() / 2, "cache"));
+                    |buffer| ty.dtype().decode(&read_guarded(buffer, ty.bytes() / 2, "cache"));
                 (*keys, *values) = (side(&found[0]), side(&found[1]));
             }
         }
         let results = graph.outputs.iter().zip(&outputs).map(|(&id, buffer)| {
             let Type::Tensor { dtype, shape } = &graph[id].ty else { return Vec::new() };
             let live_bytes = live(shape, rows) * dtype.bytes();
-            decode(*dtype, &read_guarded(buffer, live_bytes, "a result"))
+            dtype.decode(&read_guarded(buffer, live_bytes, "a result"))
         });
         Ok(results.collect())
     }

@@ -50,7 +50,7 @@ pub fn entry(
             if let (Type::Tensor { dtype, .. }, Some(elements)) = (&graph[id].ty, &all[id.index()])
             {
                 let buffer = store.add(&dtype.encode(elements))?;
-                let scale = sum_scale(graph, id, rows, &all);
+                let scale = sum_scale(graph, id, rows, &all, args);
                 put(id, json!({ "dtype": dtype.name(), "buffer": buffer, "scale": scale }));
             }
         }

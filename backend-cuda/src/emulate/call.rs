@@ -374,7 +374,7 @@ impl<'a> Call<'a> {
 
     fn tensor_check(&self, value: ValueId, buffer: BufferId, at: usize) -> Check<'a> {
         let dtype = self.graph()[value].ty.dtype();
-        let scale = sum_scale(self.graph(), value, self.rows, self.all);
+        let scale = sum_scale(self.graph(), value, self.rows, self.all, self.before);
         let expected = self.elements(value);
         let n_written = expected.len();
         Check { value, half: None, dtype, expected, buffer, at, scale, n_written }

@@ -2,7 +2,8 @@
 
 use super::fault::Line;
 use fuseline_core::dtype::DType;
-use fuseline_core::ir::{Dim, Graph, Op, Reduction, ValueId};
+use fuseline_core::ir::{Dim, Graph, Op, Reduction, Type, ValueId};
+use fuseline_core::oracle::Datum;
 use std::fmt;
 
 /// A value of a kernel that is not the oracle's.
@@ -113,21 +114,53 @@ pub(crate) fn rounded_once(graph: &Graph, members: &[ValueId], stored: ValueId) 
     limit(graph, &before) <= F32_LIMIT && !matches!(graph[stored].op, Op::Attend { .. })
 }
 
+/// Of so many sums of products one is of ordinary size, whatever cancels in others.
+const MANY_SUMS: usize = 64;
+
 /// What errors of a sum are relative to: the largest sum of magnitudes, since terms may cancel.
-/// Other values have the largest element, so 0 here.
-pub fn sum_scale(graph: &Graph, id: ValueId, rows: usize, all: &[Option<Vec<f64>>]) -> f64 {
+/// Other values, and products of many rows and columns, have the largest element, so 0 here.
+pub fn sum_scale(
+    graph: &Graph,
+    id: ValueId,
+    rows: usize,
+    all: &[Option<Vec<f64>>],
+    args: &[Datum],
+) -> f64 {
     let value = &graph[id];
-    let Op::Reduce(Reduction::Sum | Reduction::Mean) = value.op else { return 0.0 };
-    let x = value.inputs[0];
-    let width = match graph[x].ty.shape().last() {
-        Some(dim) if dim.batch => rows,
-        Some(dim) => dim.size,
-        None => 1,
+    let elements = |id: ValueId| all[id.index()].as_deref().unwrap_or_default();
+    let finite = |sums: &mut dyn Iterator<Item = f64>| {
+        sums.filter(|sum| sum.is_finite()).fold(0.0, f64::max)
     };
-    let count = if value.op == Op::Reduce(Reduction::Mean) { width as f64 } else { 1.0 };
-    let sums = all[x.index()].iter().flat_map(|elements| elements.chunks(width.max(1)));
-    let sums = sums.map(|row| row.iter().map(|x| x.abs()).sum::<f64>() / count);
-    sums.filter(|sum| sum.is_finite()).fold(0.0, f64::max)
+    match &value.op {
+        Op::Reduce(Reduction::Sum | Reduction::Mean) => {
+            let x = value.inputs[0];
+            let width = match graph[x].ty.shape().last() {
+                Some(dim) if dim.batch => rows,
+                Some(dim) => dim.size,
+                None => 1,
+            };
+            let is_mean = value.op == Op::Reduce(Reduction::Mean);
+            let count = if is_mean { width as f64 } else { 1.0 };
+            let sum = |row: &[f64]| row.iter().map(|x| x.abs()).sum::<f64>() / count;
+            finite(&mut elements(x).chunks(width.max(1)).map(sum))
+        }
+        Op::Linear if elements(id).len() <= MANY_SUMS => {
+            let (x, w) = (elements(value.inputs[0]), value.inputs[1]);
+            let place = graph.args.iter().position(|arg| arg.value == w);
+            let (Type::Weight { format, n, k }, Some(Datum::Weight(packed))) =
+                (&graph[w].ty, place.and_then(|place| args.get(place)))
+            else {
+                return 0.0;
+            };
+            let sum = |row: &[f64], output: usize| -> f64 {
+                let term = |(col, x): (usize, &f64)| (x * format.decode(packed, output, col)).abs();
+                row.iter().enumerate().map(term).sum()
+            };
+            let rows = x.chunks(k.size.max(1));
+            finite(&mut rows.flat_map(|row| (0..n.size).map(move |output| sum(row, output))))
+        }
+        _ => 0.0,
+    }
 }
 
 /// What may differ between stored elements and the oracle's.

@@ -112,8 +112,13 @@ fn every_mistake_is_caught() {
         if let Err(Error::Fault(fault)) = &found {
             let (line, value) = (&fault.line, &fault.value);
             let race = matches!(fault.kind, FaultKind::Race | FaultKind::SharedRace);
-            let known = fault.kind == FaultKind::Unwritten || line.is_some() && value.is_some();
-            if !known || race && fault.other.as_ref().is_none_or(|other| other.line.is_none()) {
+            let other = fault.other.as_ref().and_then(|other| other.line.as_ref());
+            // Of threads that have returned, only those that wait for them are somewhere.
+            let placed = line.is_some() || fault.kind == FaultKind::DivergentBarrier;
+            let known = placed && value.is_some() || fault.kind == FaultKind::Unwritten;
+            if !known
+                || other.is_none() && (race || line.is_none() && fault.kind != FaultKind::Unwritten)
+            {
                 return Err(format!("{what}: nothing says where: {report}"));
             }
         }

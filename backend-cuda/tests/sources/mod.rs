@@ -22,7 +22,11 @@ pub fn plans(graph: &Graph, fusion: bool) -> Vec<Plan> {
 
 /// Every golden graph, each once.
 pub fn graphs() -> Vec<(String, Graph)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dsl-core/tests/ir/plan");
+    // On a machine without the checkout, the bundle's copy.
+    let folder = std::env::var_os("FUSELINE_GOLDENS").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../dsl-core/tests/ir/plan"),
+        PathBuf::from,
+    );
     let mut paths: Vec<PathBuf> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();

@@ -1,0 +1,312 @@
+//! On a GPU: every golden plan, every reported case, random graphs and a sweep of odd shapes
+//! against the oracle; the same bits in every run; recorded calls. Without a GPU the tests say so
+//! and pass, unless `FUSELINE_REQUIRE_GPU` is set.
+
+#[path = "../../../backend-cpu/tests/device/mod.rs"]
+mod device;
+#[path = "../sources/mod.rs"]
+#[allow(dead_code)] // other tests use the rest
+mod sources;
+mod sweep;
+
+use device::{Loaded, load};
+use fuseline_core::backend::Backend;
+use fuseline_core::cases::{cases, relative_error};
+use fuseline_core::ir::Graph;
+use fuseline_core::oracle::{self, Datum};
+use fuseline_core::random::{GraphOptions, random_args, random_graph};
+use fuseline_cuda::emulate::limit;
+use fuseline_cuda::runtime::{CudaDevice, DiskCache, Options};
+use std::sync::OnceLock;
+
+/// The GPU, once [`gpu`] has found it.
+static GPU: OnceLock<Option<CudaDevice>> = OnceLock::new();
+
+fn gpu() -> Option<&'static CudaDevice> {
+    let open = || match CudaDevice::new(Options::default()) {
+        Ok(device) => Some(device),
+        Err(error) => {
+            assert!(std::env::var_os("FUSELINE_REQUIRE_GPU").is_none(), "{error}");
+            eprintln!("[SKIP] {error}");
+            None
+        }
+    };
+    GPU.get_or_init(open).as_ref()
+}
+
+/// The back end that is tested.
+fn backend() -> &'static dyn Backend {
+    gpu().unwrap()
+}
+
+/// What differs between the GPU and the oracle in one call, caches included.
+fn difference(loaded: &Loaded, rows: usize, args: &[Datum]) -> Result<(), String> {
+    let graph = &loaded.graph;
+    let ids: Vec<_> = graph.ids().collect();
+    let tolerance = limit(graph, &ids);
+    let (mut found_args, mut expected_args) = (args.to_vec(), args.to_vec());
+    let expected =
+        oracle::run(graph, rows, &mut expected_args).map_err(|error| error.to_string())?;
+    let found = loaded.run(rows, &mut found_args).map_err(|error| error.to_string())?;
+    let compare = |what: String, expected: &[f64], found: &[f64]| {
+        let error = relative_error(expected, found);
+        if error <= tolerance { Ok(()) } else { Err(format!("{what}: error {error:e}")) }
+    };
+    for (index, (expected, found)) in expected.iter().zip(&found).enumerate() {
+        compare(format!("result {index}"), expected, found)?;
+    }
+    for (index, pair) in expected_args.iter().zip(&found_args).enumerate() {
+        if let (
+            Datum::Cache { keys, values },
+            Datum::Cache { keys: found_keys, values: found_values },
+        ) = pair
+        {
+            compare(format!("keys of argument {index}"), keys, found_keys)?;
+            compare(format!("values of argument {index}"), values, found_values)?;
+        }
+    }
+    Ok(())
+}
+
+/// A graph for its largest bucket, fused and not, with the bucket full and a row less.
+fn check(name: &str, graph: &Graph, seed: u64) -> Vec<String> {
+    let mut faults = Vec::new();
+    for fusion in [true, false] {
+        let loaded = load(graph, fusion);
+        let full = graph.rows();
+        let less = (graph.batch.is_some() && full > 1).then(|| full - 1);
+        for rows in [Some(full), less].into_iter().flatten() {
+            let args = random_args(graph, rows, seed);
+            if let Err(fault) = difference(&loaded, rows, &args) {
+                faults.push(format!("{name}, fusion {fusion}, rows {rows}: {fault}"));
+            }
+        }
+    }
+    faults
+}
+
+#[test]
+fn every_golden_plan_is_right() {
+    if gpu().is_none() {
+        return;
+    }
+    let graphs = sources::graphs();
+    let faults: Vec<String> =
+        graphs.iter().flat_map(|(name, graph)| check(name, graph, 1)).collect();
+    println!("{} golden graphs, fused and not", graphs.len());
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn every_reported_case_is_right() {
+    if gpu().is_none() {
+        return;
+    }
+    let mut faults = Vec::new();
+    for case in cases() {
+        for fusion in [true, false] {
+            let mut args = case.args.clone();
+            match load(&case.graph, fusion).run(case.rows, &mut args) {
+                Ok(found) => faults.extend(case.check(&found).err()),
+                Err(error) => faults.push(format!("{}: {error}", case.name)),
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn random_graphs_are_right() {
+    if gpu().is_none() {
+        return;
+    }
+    let mut faults = Vec::new();
+    for seed in 0..60 {
+        let narrow = seed % 2 == 1;
+        let steps = 1 + (seed % 10) as usize;
+        let options = GraphOptions { steps, narrow, argmax: !narrow, ..GraphOptions::default() };
+        let graph = random_graph(seed, options);
+        faults.extend(check(&format!("seed {seed}\n{graph}"), &graph, seed));
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn odd_shapes_are_right() {
+    if gpu().is_none() {
+        return;
+    }
+    let blocks = sweep::blocks();
+    let mut faults = Vec::new();
+    for (name, graph, rows, args) in &blocks {
+        let loaded = load(graph, true);
+        let result = difference(&loaded, *rows, args);
+        faults.extend(result.err().map(|fault| format!("{name}: {fault}")));
+    }
+    println!("{} blocks of odd shapes", blocks.len());
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// A layer of SmolLM2 for four rows.
+fn layer() -> Graph {
+    let graphs = sources::graphs();
+    let (_, graph) = graphs.iter().find(|(name, _)| name == "smollm2_layer").unwrap();
+    graph.with_rows(4)
+}
+
+fn bits(loaded: &Loaded, args: &[Datum]) -> Vec<u64> {
+    let mut args = args.to_vec();
+    let results = loaded.run(4, &mut args).unwrap();
+    let caches = args.into_iter().filter_map(|datum| match datum {
+        Datum::Cache { keys, values } => Some([keys, values].concat()),
+        _ => None,
+    });
+    results.into_iter().chain(caches).flatten().map(f64::to_bits).collect()
+}
+
+#[test]
+fn a_hundred_runs_have_the_same_bits() {
+    let Some(gpu) = gpu() else { return };
+    let graph = layer();
+    let loaded = load(&graph, true);
+    let args = random_args(&graph, 4, 3);
+    let first = bits(&loaded, &args);
+    for run in 1..20 {
+        assert_eq!(bits(&loaded, &args), first, "run {run}");
+    }
+    // And what is replayed: the caches are written again with the same rows.
+    let uploaded = device::upload(&graph, &args);
+    let (outputs, scratch) = (loaded.outputs(), device::buffer(&vec![0; loaded.scratch_bytes]));
+    loaded.call(4, &uploaded, &outputs, &scratch).unwrap();
+    let expected: Vec<Vec<u8>> = outputs.iter().map(device::read).collect();
+    gpu.begin_recording().unwrap();
+    let called = loaded.call(4, &uploaded, &outputs, &scratch);
+    let graph = gpu.end_recording().unwrap();
+    called.unwrap();
+    assert_eq!(graph.n_launches(), 5);
+    for run in 0..100 {
+        graph.replay().unwrap();
+        let found: Vec<Vec<u8>> = outputs.iter().map(device::read).collect();
+        assert!(found == expected, "replay {run}");
+    }
+}
+
+#[test]
+fn many_replays_take_no_memory() {
+    let Some(gpu) = gpu() else { return };
+    let n: usize = std::env::var("FUSELINE_REPLAYS").map_or(2000, |n| n.parse().unwrap());
+    let graph = layer();
+    let loaded = load(&graph, true);
+    let args = device::upload(&graph, &random_args(&graph, 4, 3));
+    let (outputs, scratch) = (loaded.outputs(), device::buffer(&vec![0; loaded.scratch_bytes]));
+    gpu.begin_recording().unwrap();
+    let called = loaded.call(4, &args, &outputs, &scratch);
+    let graph = gpu.end_recording().unwrap();
+    called.unwrap();
+    let resident_bytes = || -> usize {
+        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+        text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    };
+    for _ in 0..100 {
+        graph.replay().unwrap();
+    }
+    gpu.synchronize().unwrap();
+    let (free, _) = gpu.memory_bytes().unwrap();
+    let resident = resident_bytes();
+    let start = std::time::Instant::now();
+    for _ in 0..n {
+        graph.replay().unwrap();
+    }
+    gpu.synchronize().unwrap();
+    let us = start.elapsed().as_secs_f64() * 1e6 / n as f64;
+    println!("{n} replays of a layer, {us:.2} us each");
+    let (free_after, _) = gpu.memory_bytes().unwrap();
+    assert!(free_after >= free, "{} bytes of the GPU's memory are gone", free - free_after);
+    let grown = resident_bytes().saturating_sub(resident);
+    assert!(grown < 1 << 20, "{grown} bytes of memory are gone");
+}
+
+/// Without kernels that begin early, and from a cache on disk and after it was damaged.
+#[test]
+fn choices_change_nothing_but_the_time() {
+    let Some(_) = gpu() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let graph = layer();
+    let plan = fuseline_core::plan::compile(&graph, &Default::default()).unwrap();
+    let program = fuseline_core::backend::Program { plan: std::sync::Arc::new(plan), cuda: "" };
+    let open = |overlap_launches: bool| {
+        let cache = DiskCache::at(folder.path());
+        CudaDevice::new(Options { cache, overlap_launches, ..Options::default() }).unwrap()
+    };
+    let device = open(false);
+    let start = std::time::Instant::now();
+    device.load(&program).unwrap();
+    println!("cold, without a cache: {:.0} ms", start.elapsed().as_secs_f64() * 1e3);
+    assert_eq!(device.origins().n_compiled, 5);
+    device.load(&program).unwrap();
+    assert_eq!((device.origins().n_compiled, device.origins().n_loaded), (5, 5));
+    let device = open(true);
+    let start = std::time::Instant::now();
+    device.load(&program).unwrap();
+    println!("with a cache: {:.0} ms", start.elapsed().as_secs_f64() * 1e3);
+    assert_eq!((device.origins().n_compiled, device.origins().n_cached), (0, 5));
+    for (index, entry) in std::fs::read_dir(folder.path()).unwrap().enumerate() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        match index {
+            0 => bytes.truncate(100),
+            1 => bytes[200] ^= 1,
+            2 => bytes.clear(),
+            _ => continue,
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+    let device = open(true);
+    device.load(&program).unwrap();
+    assert_eq!((device.origins().n_compiled, device.origins().n_cached), (3, 2));
+}
+
+/// What cannot be done is an error, and what follows is right.
+#[test]
+fn errors_leave_the_device_whole() {
+    use fuseline_core::backend::BackendError;
+    let Some(gpu) = gpu() else { return };
+    let (_, total) = gpu.memory_bytes().unwrap();
+    let error = gpu.alloc(2 * total).unwrap_err();
+    assert_eq!(error, BackendError::OutOfMemory { bytes: 2 * total });
+    let other = CudaDevice::new(Options::default()).unwrap();
+    let foreign = other.alloc(16).unwrap();
+    let error = gpu.write(&foreign, 0, &[1]).unwrap_err();
+    assert!(matches!(error, BackendError::ForeignBuffer { .. }), "{error}");
+    let own = gpu.alloc(16).unwrap();
+    assert!(matches!(gpu.write(&own, 15, &[1, 2]), Err(BackendError::Size { .. })));
+    assert!(gpu.end_recording().is_err());
+    let error = CudaDevice::new(Options { ordinal: 1000, ..Options::default() }).unwrap_err();
+    assert!(error.to_string().starts_with("no GPU 1000: the driver has"), "{error}");
+    let case = &cases()[0];
+    let found = load(&case.graph, true).run(case.rows, &mut case.args.clone()).unwrap();
+    case.check(&found).unwrap();
+}
+
+/// Several threads with buffers of their own, on one device.
+#[test]
+fn threads_do_not_disturb_each_other() {
+    if gpu().is_none() {
+        return;
+    }
+    let graph = layer();
+    let loaded = load(&graph, true);
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let (graph, loaded) = (&graph, &loaded);
+            scope.spawn(move || {
+                let args = random_args(graph, 4, seed);
+                let first = bits(loaded, &args);
+                for _ in 0..10 {
+                    assert!(bits(loaded, &args) == first, "seed {seed}");
+                }
+                difference(loaded, 4, &args).unwrap();
+            });
+        }
+    });
+}
