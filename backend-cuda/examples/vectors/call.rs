@@ -5,7 +5,7 @@ use fuseline_core::ir::{Type, ValueId};
 use fuseline_core::oracle::{self, Datum};
 use fuseline_core::plan::{Kernel, Plan};
 use fuseline_cuda::emit::{Param, params as kernel_params};
-use fuseline_cuda::emulate::{self, Half, Process, appends, sum_scale};
+use fuseline_cuda::emulate::{self, Half, Process, appends, is_narrow, limit, slack};
 use serde_json::{Map, Value, json};
 use std::error::Error;
 
@@ -43,6 +43,8 @@ pub fn entry(
     let graph = plan.graph();
     let mut after = args.to_vec();
     let all = oracle::run_all(graph, rows, &mut after)?;
+    let ids: Vec<ValueId> = graph.ids().collect();
+    let slack = slack(graph, rows, args, &all, is_narrow(graph, &ids))?;
     let mut values = Map::new();
     let mut put = |id: ValueId, value: Value| values.insert(id.index().to_string(), value);
     for kernel in plan.kernels() {
@@ -50,7 +52,10 @@ pub fn entry(
             if let (Type::Tensor { dtype, .. }, Some(elements)) = (&graph[id].ty, &all[id.index()])
             {
                 let buffer = store.add(&dtype.encode(elements))?;
-                let scale = sum_scale(graph, id, rows, &all, args);
+                let elements = elements.iter().filter(|x| x.is_finite());
+                let largest = elements.fold(0.0, |max: f64, x| max.max(x.abs()));
+                // The script's errors are relative to this.
+                let scale = largest + slack[id.index()] / limit(graph, &[id]);
                 put(id, json!({ "dtype": dtype.name(), "buffer": buffer, "scale": scale }));
             }
         }

@@ -1,7 +1,7 @@
 //! One call of a plan under emulation: every kernel alone on the oracle's operands, then all of
 //! them on each other's results.
 
-use super::compare::{Bounds, Mismatch, compare, coords_of, gain, limit, rounded_once, sum_scale};
+use super::compare::{Bounds, Mismatch, compare, coords_of, is_narrow, limit, rounded_once, slack};
 use super::error::{Error, Result};
 use super::fault::Fault;
 use super::process::{Argument, BufferId, Process, Shape, Writer};
@@ -12,9 +12,6 @@ use fuseline_core::oracle::{self, Datum};
 use fuseline_core::plan::{Kernel, Place, Plan};
 use std::collections::BTreeMap;
 
-/// However much norms enlarge errors, a chain's results are compared.
-const MAX_CHAIN_LIMIT: f64 = 0.1;
-
 /// What one call left.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
@@ -24,8 +21,8 @@ pub struct Outcome {
     pub n_launches: usize,
     /// The largest error of an element of any value, relative to the value's largest element.
     pub worst_error: f64,
-    /// The largest error that the chain's results may have.
-    pub chain_limit: f64,
+    /// The largest error that each result may have, in its own unit.
+    pub allowed: Vec<f64>,
 }
 
 /// What a kernel stored for a value.
@@ -73,8 +70,15 @@ pub fn run_observed(
 ) -> Result<Outcome> {
     let mut after = args.to_vec();
     let all = oracle::run_all(plan.graph(), rows, &mut after)?;
+    let exact = slack(plan.graph(), rows, args, &all, false)?;
+    let ids: Vec<ValueId> = plan.graph().ids().collect();
+    let rounded = match is_narrow(plan.graph(), &ids) {
+        true => slack(plan.graph(), rows, args, &all, true)?,
+        false => exact.clone(),
+    };
+    let slack = [exact, rounded];
     let outcome =
-        Outcome { results: Vec::new(), n_launches: 0, worst_error: 0.0, chain_limit: 0.0 };
+        Outcome { results: Vec::new(), n_launches: 0, worst_error: 0.0, allowed: Vec::new() };
     let mut call = Call {
         process,
         library,
@@ -83,6 +87,7 @@ pub fn run_observed(
         before: args,
         after: &after,
         all: &all,
+        slack: &slack,
         constants: BTreeMap::new(),
         temporary: Vec::new(),
         outcome,
@@ -128,8 +133,10 @@ struct Call<'a> {
     rows: usize,
     before: &'a [Datum],
     after: &'a [Datum],
-    /// The oracle's tensors.
+    /// The oracle's tensors, and what each may be off beside its limit: after operations that
+    /// round to floats alone, and after others.
     all: &'a [Option<Vec<f64>>],
+    slack: &'a [Vec<f64>; 2],
     /// Memory that no kernel writes.
     constants: BTreeMap<(ValueId, Plane), (BufferId, usize)>,
     /// Memory of the kernel that is run alone, or of the chain.
@@ -146,7 +153,8 @@ struct Check<'a> {
     expected: &'a [f64],
     buffer: BufferId,
     at: usize,
-    scale: f64,
+    /// The value whose elements they are.
+    from: ValueId,
     /// How many of the elements the kernels write.
     n_written: usize,
 }
@@ -340,15 +348,13 @@ impl<'a> Call<'a> {
         let members: Vec<ValueId> =
             plan.kernels().iter().flat_map(|kernel| kernel.members.clone()).collect();
         // Errors of one kernel are operands of the next.
-        let mut bound = limit(graph, &members);
-        if bound > limit(graph, &[]) {
-            bound = (bound * gain(graph, self.all)).min(MAX_CHAIN_LIMIT);
-        }
-        self.outcome.chain_limit = bound;
+        let bound = limit(graph, &members);
         for &id in &graph.outputs {
             let Place::Output(n) = plan.place(id) else { continue };
             let check = self.tensor_check(id, outputs[n], 0);
             let found = self.compare(&check, last, false, bound)?;
+            let largest = found.iter().filter(|x| x.is_finite()).fold(0.0, |m, x| x.abs().max(m));
+            self.outcome.allowed.push(bound * largest + self.slack[1][id.index()]);
             self.outcome.results.push(found);
         }
         for (&(cache, half), &buffer) in &caches {
@@ -374,10 +380,9 @@ impl<'a> Call<'a> {
 
     fn tensor_check(&self, value: ValueId, buffer: BufferId, at: usize) -> Check<'a> {
         let dtype = self.graph()[value].ty.dtype();
-        let scale = sum_scale(self.graph(), value, self.rows, self.all, self.before);
         let expected = self.elements(value);
         let n_written = expected.len();
-        Check { value, half: None, dtype, expected, buffer, at, scale, n_written }
+        Check { value, half: None, dtype, expected, buffer, at, from: value, n_written }
     }
 
     fn cache_check(
@@ -392,8 +397,10 @@ impl<'a> Call<'a> {
         let before = half_of(self.datum(self.before, cache), half);
         let same = |(a, b): &(&f64, &f64)| a.to_bits() == b.to_bits();
         let n_written = before.iter().zip(expected).filter(|pair| !same(pair)).count();
+        let inputs = &self.graph()[append].inputs;
+        let stored = if half == Half::Keys { inputs[1] } else { inputs[2] };
         let half = Some(half);
-        Check { value: append, half, dtype, expected, buffer, at: 0, scale: 0.0, n_written }
+        Check { value: append, half, dtype, expected, buffer, at: 0, from: stored, n_written }
     }
 
     /// Compares what was stored with the oracle, and gives it.
@@ -427,7 +434,9 @@ impl<'a> Call<'a> {
         let found = check.dtype.decode(&bytes);
         // In a chain, an earlier kernel may have rounded.
         let once = alone && rounded_once(graph, &kernel.members, check.value);
-        let bounds = Bounds::new(check.dtype, check.n_written, check.scale, bound, once);
+        let narrow = if alone { is_narrow(graph, &kernel.members) } else { true };
+        let slack = self.slack[usize::from(narrow)][check.from.index()];
+        let bounds = Bounds::new(check.dtype, check.n_written, slack, bound, once);
         let difference = compare(check.expected, &found, &bounds);
         let Some(element) = difference.first else {
             self.outcome.worst_error = self.outcome.worst_error.max(difference.worst);
@@ -462,7 +471,7 @@ impl<'a> Call<'a> {
             expected: check.expected[element],
             found: found[element],
             error: difference.worst,
-            limit: bounds.limit,
+            limit: difference.limit,
             max_rounded: bounds.max_rounded,
             writer,
         })))

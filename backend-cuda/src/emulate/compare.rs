@@ -2,8 +2,9 @@
 
 use super::fault::Line;
 use fuseline_core::dtype::DType;
-use fuseline_core::ir::{Dim, Graph, Op, Reduction, Type, ValueId};
-use fuseline_core::oracle::Datum;
+use fuseline_core::ir::{Dim, Graph, Op, ValueId};
+use fuseline_core::oracle::{self, Datum, OracleError};
+use fuseline_core::random::Rng;
 use std::fmt;
 
 /// A value of a kernel that is not the oracle's.
@@ -83,93 +84,70 @@ pub fn limit(graph: &Graph, members: &[ValueId]) -> f64 {
     narrow.fold(F32_LIMIT, f64::max)
 }
 
-/// By how much norms enlarge the errors of values that were rounded to a narrow type on the way:
-/// a row that is small beside the largest element is made as large as the others.
-pub(crate) fn gain(graph: &Graph, all: &[Option<Vec<f64>>]) -> f64 {
-    let of_norm = |id: ValueId| {
-        let centered = match graph[id].op {
-            Op::RmsNorm { .. } => false,
-            Op::LayerNorm { .. } => true,
-            _ => return 1.0,
-        };
-        let x = graph[id].inputs[0];
-        let width = graph[x].ty.shape().last().map_or(1, |dim| dim.size).max(1);
-        let elements = all[x.index()].as_deref().unwrap_or_default();
-        let max = elements.iter().fold(0.0f64, |max, x| max.max(x.abs()));
-        let deviation = |row: &[f64]| {
-            let mean = if centered { row.iter().sum::<f64>() / width as f64 } else { 0.0 };
-            (row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width as f64).sqrt()
-        };
-        let least = elements.chunks(width).map(deviation).fold(f64::INFINITY, f64::min);
-        // Of an ordinary row the largest element is twice the deviation.
-        let ratio = max / (2.0 * least);
-        if ratio.is_finite() { ratio.max(1.0) } else { 1.0 }
-    };
-    graph.ids().map(of_norm).product()
-}
-
 /// Whether what a kernel stores was rounded to a narrow type nowhere but where it is stored.
 pub(crate) fn rounded_once(graph: &Graph, members: &[ValueId], stored: ValueId) -> bool {
     let before = members.iter().copied().filter(|&id| id != stored).collect::<Vec<_>>();
-    limit(graph, &before) <= F32_LIMIT && !matches!(graph[stored].op, Op::Attend { .. })
+    !is_narrow(graph, &before) && !matches!(graph[stored].op, Op::Attend { .. })
 }
 
-/// Of so many sums of products one is of ordinary size, whatever cancels in others.
-const MANY_SUMS: usize = 64;
+/// How far numbers among the arguments are moved to see what values make of it, and how many times
+/// as far as by such a move a value may be off: a few roundings of a float, or one of a narrow
+/// type, which goes the other way here and there.
+const NUDGES: [(f64, f64); 2] = [(1.0 / 1048576.0, 4.0), (1.0 / 512.0, 2.0)];
 
-/// What errors of a sum are relative to: the largest sum of magnitudes, since terms may cancel.
-/// Other values, and products of many rows and columns, have the largest element, so 0 here.
-pub fn sum_scale(
+/// By how much each value of a graph may be off beside its [`limit`], in its own unit, because
+/// small differences before it become large: where terms of a sum cancel, where a norm makes a
+/// small row large. Measured: the oracle runs again on arguments that are moved by about as much
+/// as numbers are rounded, to floats or to `narrow` types.
+///
+/// # Errors
+/// Those of the oracle.
+pub fn slack(
     graph: &Graph,
-    id: ValueId,
     rows: usize,
-    all: &[Option<Vec<f64>>],
     args: &[Datum],
-) -> f64 {
-    let value = &graph[id];
-    let elements = |id: ValueId| all[id.index()].as_deref().unwrap_or_default();
-    let finite = |sums: &mut dyn Iterator<Item = f64>| {
-        sums.filter(|sum| sum.is_finite()).fold(0.0, f64::max)
-    };
-    match &value.op {
-        Op::Reduce(Reduction::Sum | Reduction::Mean) => {
-            let x = value.inputs[0];
-            let width = match graph[x].ty.shape().last() {
-                Some(dim) if dim.batch => rows,
-                Some(dim) => dim.size,
-                None => 1,
-            };
-            let is_mean = value.op == Op::Reduce(Reduction::Mean);
-            let count = if is_mean { width as f64 } else { 1.0 };
-            let sum = |row: &[f64]| row.iter().map(|x| x.abs()).sum::<f64>() / count;
-            finite(&mut elements(x).chunks(width.max(1)).map(sum))
+    all: &[Option<Vec<f64>>],
+    narrow: bool,
+) -> Result<Vec<f64>, OracleError> {
+    let (by, times) = NUDGES[usize::from(narrow)];
+    let mut slack = vec![0.0f64; all.len()];
+    for seed in 0..2 {
+        let mut rng = Rng::new(seed);
+        let mut nudge = |x: f64| x * (1.0 + by * rng.signed());
+        let mut moved = args.to_vec();
+        for datum in &mut moved {
+            match datum {
+                Datum::Scalar(x) => *x = nudge(f64::from(*x)) as f32,
+                Datum::Tensor(x) => x.iter_mut().for_each(|x| *x = nudge(*x)),
+                Datum::Cache { keys, values } => {
+                    keys.iter_mut().chain(values).for_each(|x| *x = nudge(*x));
+                }
+                Datum::Tokens(_) | Datum::Weight(_) | Datum::Index { .. } => {}
+            }
         }
-        Op::Linear if elements(id).len() <= MANY_SUMS => {
-            let (x, w) = (elements(value.inputs[0]), value.inputs[1]);
-            let place = graph.args.iter().position(|arg| arg.value == w);
-            let (Type::Weight { format, n, k }, Some(Datum::Weight(packed))) =
-                (&graph[w].ty, place.and_then(|place| args.get(place)))
-            else {
-                return 0.0;
-            };
-            let sum = |row: &[f64], output: usize| -> f64 {
-                let term = |(col, x): (usize, &f64)| (x * format.decode(packed, output, col)).abs();
-                row.iter().enumerate().map(term).sum()
-            };
-            let rows = x.chunks(k.size.max(1));
-            finite(&mut rows.flat_map(|row| (0..n.size).map(move |output| sum(row, output))))
+        let moved = oracle::run_all(graph, rows, &mut moved)?;
+        for ((slack, before), after) in slack.iter_mut().zip(all).zip(&moved) {
+            let (Some(before), Some(after)) = (before, after) else { continue };
+            let distances = before.iter().zip(after).map(|(a, b)| (a - b).abs());
+            let most = distances.filter(|distance| distance.is_finite()).fold(0.0, f64::max);
+            *slack = slack.max(times * most);
         }
-        _ => 0.0,
     }
+    Ok(slack)
+}
+
+/// Whether any of these operations rounds to a narrow type.
+pub fn is_narrow(graph: &Graph, members: &[ValueId]) -> bool {
+    limit(graph, members) > F32_LIMIT
 }
 
 /// What may differ between stored elements and the oracle's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bounds {
-    /// What errors are relative to, if no element is larger.
-    pub scale: f64,
-    /// The largest error.
+    /// The largest error, relative to the largest element.
     pub limit: f64,
+    /// What it may be beside that, in the elements' unit.
+    pub slack: f64,
     /// How many elements may differ at all.
     pub max_rounded: usize,
 }
@@ -177,7 +155,8 @@ pub(crate) struct Bounds {
 impl Bounds {
     /// For `n` elements of a type that kernels with this [`limit`] store. A narrow type that is
     /// rounded to once, from sums with errors of a float, has few elements that go the other way.
-    pub fn new(dtype: DType, n: usize, scale: f64, limit: f64, rounded_once: bool) -> Bounds {
+    pub fn new(dtype: DType, n: usize, slack: f64, limit: f64, rounded_once: bool) -> Bounds {
+        let slack = if dtype == DType::I32 { 0.0 } else { slack };
         let (limit, narrow) = match dtype {
             DType::I32 => (0.0, false),
             DType::F32 => (limit, false),
@@ -185,7 +164,7 @@ impl Bounds {
             DType::BF16 => (limit.max(4e-3), true),
         };
         let max_rounded = if narrow && rounded_once { 2 + n / 50 } else { n };
-        Bounds { scale, limit, max_rounded }
+        Bounds { limit, slack, max_rounded }
     }
 }
 
@@ -195,15 +174,17 @@ pub(crate) struct Difference {
     /// The first bad element, or none, and how many are bad.
     pub first: Option<usize>,
     pub n_bad: usize,
-    /// The largest error.
+    /// The largest error, relative to the largest element, and what it may be.
     pub worst: f64,
+    pub limit: f64,
 }
 
 /// Compares elements: bad are those with too large an error, or if there are none and too many
 /// differ, all that differ.
 pub(crate) fn compare(expected: &[f64], found: &[f64], bounds: &Bounds) -> Difference {
     let finite = expected.iter().filter(|x| x.is_finite());
-    let scale = finite.fold(bounds.scale.max(f64::MIN_POSITIVE), |max, x| max.max(x.abs()));
+    let scale = finite.fold(f64::MIN_POSITIVE, |max, x| max.max(x.abs()));
+    let limit = bounds.limit + bounds.slack / scale;
     let error = |(&e, &f): (&f64, &f64)| {
         if e == f || (e.is_nan() && f.is_nan()) {
             0.0
@@ -216,13 +197,13 @@ pub(crate) fn compare(expected: &[f64], found: &[f64], bounds: &Bounds) -> Diffe
     let errors: Vec<f64> = expected.iter().zip(found).map(error).collect();
     let worst = errors.iter().copied().fold(0.0, f64::max);
     let count = |above: f64| errors.iter().filter(|&&error| error > above).count();
-    let above = match (worst > bounds.limit, count(0.0)) {
-        (true, _) => bounds.limit,
+    let above = match (worst > limit, count(0.0)) {
+        (true, _) => limit,
         (false, n) if n > bounds.max_rounded => 0.0,
-        (false, _) => return Difference { first: None, n_bad: 0, worst },
+        (false, _) => return Difference { first: None, n_bad: 0, worst, limit },
     };
     let first = errors.iter().position(|&error| error > above);
-    Difference { first, n_bad: count(above), worst }
+    Difference { first, n_bad: count(above), worst, limit }
 }
 
 /// The coordinates of an element in a call of `rows` rows.
@@ -255,6 +236,28 @@ mod tests {
         assert_eq!(compare(&[f64::NAN], &[f64::NAN], &bounds(DType::F32, 1)).first, None);
         assert_eq!(compare(&[f64::NAN], &[0.0], &bounds(DType::F32, 1)).first, Some(0));
         assert_eq!(compare(&[f64::INFINITY], &[1e30], &bounds(DType::F32, 1)).first, Some(0));
+    }
+
+    #[test]
+    fn slack_is_where_terms_cancel() {
+        let text = "block sums
+arg %0 x input f32[3, D:4]
+%1 = row_sum %0 : f32[3, 1]
+%2 = exp %0 : f32[3, D:4]
+return %1 %2
+";
+        let graph = Graph::parse(text).unwrap();
+        let big = 4096.0;
+        let x = [1.0, 2.0, 3.0, 4.0, big, -big, big + 1.0, -big, 1.0, 1.0, 1.0, 1.0];
+        let x = x.map(|x: f64| x / big).to_vec();
+        let args = [Datum::Tensor(x)];
+        let all = oracle::run_all(&graph, 1, &mut args.to_vec()).unwrap();
+        let slack = slack(&graph, 1, &args, &all, false).unwrap();
+        // The second sum is 2^-12 of terms of 1: it is off by what they are.
+        let nudge = NUDGES[0].0;
+        assert!(slack[1] > nudge && slack[1] < 16.0 * nudge, "{slack:?}");
+        // Exponentials of at most e are off by about their own roundings.
+        assert!(slack[2] < 16.0 * nudge, "{slack:?}");
     }
 
     #[test]

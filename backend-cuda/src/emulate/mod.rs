@@ -43,7 +43,7 @@ mod process;
 
 pub use call::{Half, Outcome, Stored, appends, run, run_observed};
 pub use check::{Check, Report, blank_unread, check, check_graph};
-pub use compare::{Mismatch, limit, sum_scale};
+pub use compare::{Mismatch, is_narrow, limit, slack};
 pub use compiler::{Emulator, Library, MACHINE, Options, fma_flag};
 pub use device::EmulatedDevice;
 pub use error::{Error, Result};
