@@ -60,7 +60,22 @@ pub use half::{bf16, f16};
 /// NVIDIA GPUs: options of [`Device::cuda`], memory of other libraries, kernels built ahead.
 #[cfg(feature = "cuda")]
 pub mod cuda {
+    pub use crate::kernels_built_ahead as ahead;
     pub use fuseline_cuda::runtime::*;
+}
+
+/// The kernels that the build script compiled with `fuseline_build::write_ahead`, as a
+/// `Result<Archive, ArchiveError>` for [`cuda::Options::ahead`].
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! kernels_built_ahead {
+    () => {
+        $crate::cuda::Archive::read(include_bytes!(concat!(
+            env!("OUT_DIR"),
+            "/fuseline_kernels.bin"
+        )))
+    };
 }
 
 /// The generated CUDA, run on the CPU and checked: for tests of blocks where there is no GPU.

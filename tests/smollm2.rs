@@ -18,6 +18,7 @@ use args::CacheType;
 use fuseline::prelude::*;
 use model::Choices;
 use serde_json::Value;
+use std::time::Instant;
 
 const REFERENCE: &str = include_str!("smollm2_q4_1_greedy.json");
 
@@ -95,11 +96,19 @@ fn f16_cache_gives_every_token() {
     assert!(worst > 1e-5, "{worst}");
 }
 
-/// On a GPU: every kernel launched by itself, and a recorded step replayed. Skipped without one,
-/// unless `FUSELINE_REQUIRE_GPU` is set.
+/// On a GPU: every kernel launched by itself, a recorded step replayed, kernels built ahead.
+/// Skipped without one, unless `FUSELINE_REQUIRE_GPU` is set. With `FUSELINE_RECORD`, what was
+/// measured goes into that file.
 #[test]
 fn a_gpu_gives_every_token_and_logit() {
-    let device = match Device::cuda(fuseline::cuda::Options::default()) {
+    use blocks::smollm2::cache_f32::{embed, head, layer};
+    use fuseline::cuda::{Archive, CudaDevice, DiskCache, Options, build_archive};
+    let open = |cache: &DiskCache, ahead: Option<Archive>| {
+        Device::cuda(Options { cache: cache.clone(), ahead, ..Options::default() })
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let cache = DiskCache::at(folder.path());
+    let device = match open(&cache, None) {
         Ok(device) => device,
         Err(error) => {
             assert!(std::env::var_os("FUSELINE_REQUIRE_GPU").is_none(), "{error}");
@@ -108,23 +117,75 @@ fn a_gpu_gives_every_token_and_logit() {
         }
     };
     let file = file();
-    let eager = Choices { cache: CacheType::F32, fusion: true, record: false };
-    let (launched, launched_worst) = follow(&device, &file, eager);
-    let (replayed, replayed_worst) = follow(&device, &file, Choices { record: true, ..eager });
-    let (apart, apart_worst) = follow(&device, &file, Choices { fusion: false, ..eager });
-    println!(
-        "largest distance from the reference on {}: {launched_worst:.2e} launched, \
-         {replayed_worst:.2e} replayed, {apart_worst:.2e} not fused",
-        device.name()
-    );
+    let replay = Choices { cache: CacheType::F32, fusion: true, record: true };
+    let launch = Choices { record: false, ..replay };
+    let apart = Choices { fusion: false, ..launch };
+    let load_ms = |device: &Device| {
+        let start = Instant::now();
+        model::load(device, &file, replay, &mut |_, _| {}).unwrap();
+        start.elapsed().as_secs_f64() * 1e3
+    };
+    let cold_ms = load_ms(&device);
+    let cached_ms = load_ms(&open(&cache, None).unwrap());
+    let (replayed, replayed_worst) = follow(&device, &file, replay);
+    let (launched, launched_worst) = follow(&device, &file, launch);
+    let (_, apart_worst) = follow(&device, &file, apart);
+    let backend =
+        |device: &Device| device.backend().as_any().downcast_ref::<CudaDevice>().unwrap().clone();
+    let arch = backend(&device).arch().to_string();
+    let archive = build_archive(&[embed::CUDA, layer::CUDA, head::CUDA], &[&arch]).unwrap();
+    let archive = Archive::read(archive.leak()).unwrap();
+    let ahead_device = open(&DiskCache::none(), Some(archive)).unwrap();
+    let ahead_ms = load_ms(&ahead_device);
+    let (ahead, _) = follow(&ahead_device, &file, replay);
+    let origins = backend(&ahead_device).origins();
+    assert_eq!(origins.n_compiled, 0, "{origins:?}");
     assert!(launched_worst < 1e-3 && apart_worst < 1e-3);
-    // Replaying changes no bit.
-    assert!(launched == replayed);
-    assert_eq!(apart.len(), 4 * 48);
-    let half = Choices { cache: CacheType::F16, record: true, ..eager };
-    let (_, worst) = follow(&device, &file, half);
-    println!("f16 cache: {worst:.2e}");
-    assert!(worst < 0.05, "{worst}");
+    // However kernels come to the GPU and into the stream, no bit changes.
+    assert!(replayed == launched && replayed == ahead);
+    let (_, half_worst) = follow(&device, &file, Choices { cache: CacheType::F16, ..replay });
+    assert!(half_worst < 0.05, "{half_worst}");
+
+    // Speed, one token after the other.
+    let step_us = |choices: Choices| {
+        let mut model = model::load(&device, &file, choices, &mut |_, _| {}).unwrap();
+        let mut step = |id: u32| likeliest(&model.step(&[id]).unwrap());
+        let mut id = (0..16).fold(1, |id, _| step(id));
+        let start = Instant::now();
+        for _ in 0..256 {
+            id = step(id);
+        }
+        let us = start.elapsed().as_secs_f64() * 1e6 / 256.0;
+        (us, model.n_launches())
+    };
+    let (replayed_us, n_launches) = step_us(replay);
+    let (launched_us, _) = step_us(launch);
+    let (apart_us, _) = step_us(apart);
+    assert_eq!(n_launches, Some(1 + 30 * 5 + 1));
+    let record = serde_json::json!({
+        "what": "SmolLM2-135M-Instruct Q4_1, f32 caches, batch 1: four reference sequences of 48 \
+                 tokens, token for token; times of a step with its logits read back, at positions \
+                 16 to 272, host included",
+        "gpu": device.name(),
+        "arch": arch,
+        "nvrtc": fuseline::cuda::nvrtc::Nvrtc::get().unwrap().version(),
+        "driver_cuda": fuseline::cuda::driver::version().unwrap(),
+        "largest_logit_distance_from_reference": {
+            "replayed": replayed_worst, "launched": launched_worst, "not_fused": apart_worst,
+            "f16_cache": half_worst,
+        },
+        "same_bits": ["launched", "replayed", "built ahead"],
+        "nodes_of_a_recorded_step": n_launches,
+        "step_us": { "replayed": replayed_us, "launched": launched_us, "not_fused": apart_us },
+        "tokens_per_s": { "replayed": 1e6 / replayed_us, "launched": 1e6 / launched_us },
+        "load_ms": {
+            "compiling": cold_ms, "from_the_disk_cache": cached_ms, "built_ahead": ahead_ms,
+        },
+    });
+    println!("{record:#}");
+    if let Some(path) = std::env::var_os("FUSELINE_RECORD") {
+        std::fs::write(path, format!("{record:#}\n")).unwrap();
+    }
 }
 
 #[test]

@@ -4,9 +4,9 @@ use crate::BuildError;
 use std::fs;
 use std::path::Path;
 
-/// Gives the file this text, unless it has it.
-pub(crate) fn write_if_changed(path: &Path, text: &str) -> Result<(), BuildError> {
-    if fs::read(path).is_ok_and(|known| known == text.as_bytes()) {
+/// Gives the file this content, unless it has it.
+pub(crate) fn write_if_changed(path: &Path, content: &[u8]) -> Result<(), BuildError> {
+    if fs::read(path).is_ok_and(|known| known == content) {
         return Ok(());
     }
     let failed = |source| BuildError::Write { path: path.to_path_buf(), source };
@@ -17,5 +17,5 @@ pub(crate) fn write_if_changed(path: &Path, text: &str) -> Result<(), BuildError
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".part-{}", std::process::id()));
     let beside = path.with_file_name(name);
-    fs::write(&beside, text).and_then(|()| fs::rename(&beside, path)).map_err(failed)
+    fs::write(&beside, content).and_then(|()| fs::rename(&beside, path)).map_err(failed)
 }

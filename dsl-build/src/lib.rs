@@ -68,6 +68,10 @@ pub enum BuildError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// Kernels cannot be compiled.
+    #[cfg(feature = "ahead")]
+    #[error(transparent)]
+    Kernels(fuseline_cuda::runtime::Error),
     /// A file or folder cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
@@ -142,6 +146,46 @@ pub fn blocks(root: &Path) -> Result<Blocks, BuildError> {
     Ok(all)
 }
 
+/// The name of the archive in the build script's output folder.
+#[cfg(feature = "ahead")]
+const ARCHIVE: &str = "fuseline_kernels.bin";
+
+/// Like [`write`], and compiles every kernel for the architectures `archs`, such as `sm_90a`, into
+/// an archive that the program embeds with `fuseline::cuda::ahead!()` and gives to its devices: no
+/// NVRTC is needed where it runs. Without NVRTC on this machine the archive is empty, and Cargo
+/// shows a warning.
+///
+/// # Errors
+/// Those of [`write`], and what NVRTC says of a kernel.
+#[cfg(feature = "ahead")]
+pub fn write_ahead(root: impl AsRef<Path>, archs: &[&str]) -> Result<(), BuildError> {
+    write(root.as_ref())?;
+    let env = cargo::Env::of_build_script()?;
+    let path = env.out_dir.join(ARCHIVE);
+    println!("cargo::rerun-if-env-changed=FUSELINE_NVRTC");
+    let archive = match archive(&env.manifest_dir.join(root.as_ref()), archs) {
+        Err(BuildError::Kernels(error @ fuseline_cuda::runtime::Error::NoNvrtc { .. })) => {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            println!("cargo::warning=no kernels are built ahead: {first}");
+            fuseline_cuda::runtime::build_archive(&[], &[]).map_err(BuildError::Kernels)?
+        }
+        other => other?,
+    };
+    files::write_if_changed(&path, &archive)
+}
+
+/// Every kernel of a crate, compiled for these architectures.
+///
+/// # Errors
+/// If `root` cannot be read, NVRTC is missing, or refuses a kernel.
+#[cfg(feature = "ahead")]
+pub fn archive(root: &Path, archs: &[&str]) -> Result<Vec<u8>, BuildError> {
+    let found = blocks(root)?;
+    let sources: Vec<&str> = found.blocks.iter().map(|block| block.cuda.as_str()).collect();
+    fuseline_cuda::runtime::build_archive(&sources, archs).map_err(BuildError::Kernels)
+}
+
 /// Writes the blocks of the crate whose root is the Rust file `root` into `folder`.
 ///
 /// Files that have their text already are left as they are; files of blocks that are gone are not
@@ -158,7 +202,7 @@ pub fn write_to(root: &Path, folder: &Path) -> Result<Report, BuildError> {
         for (extension, text) in [("cu", &block.cuda), ("plan", &block.explain), ("ir", &block.ir)]
         {
             let path = path.with_extension(extension);
-            files::write_if_changed(&path, text)?;
+            files::write_if_changed(&path, text.as_bytes())?;
             report.files.push(path);
         }
     }

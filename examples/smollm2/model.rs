@@ -19,6 +19,10 @@ pub trait Model {
 
     /// What the planner decided for every block.
     fn explain(&self) -> String;
+
+    /// How many kernels a recorded step runs, once there is one.
+    #[allow(dead_code)] // for tests
+    fn n_launches(&self) -> Option<usize>;
 }
 
 /// How the model is run.
@@ -202,6 +206,11 @@ macro_rules! model {
 
                 fn room(&self) -> usize {
                     T - self.position
+                }
+
+                fn n_launches(&self) -> Option<usize> {
+                    let graph = self.step.as_ref()?.graph.as_ref()?;
+                    Some(graph.n_launches())
                 }
 
                 fn explain(&self) -> String {

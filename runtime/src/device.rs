@@ -41,7 +41,7 @@ impl Device {
         CUDA.get_or_init(open).clone()
     }
 
-    /// A GPU.
+    /// A GPU; with [`Options::ahead`](fuseline_cuda::runtime::Options::ahead), without NVRTC.
     ///
     /// # Errors
     /// [`Error::Backend`](crate::error::Error::Backend), which says what is missing.

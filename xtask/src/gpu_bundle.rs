@@ -17,13 +17,21 @@ const BINARIES: &[(&[&str], &str)] = &[
 
 const SCRIPT: &str = r#"#!/usr/bin/env bash
 # Runs the tests that need a GPU. Needs the NVIDIA driver and NVRTC, and for the model's tests
-# FUSELINE_MODEL, the file SmolLM2-135M-Instruct.Q4_1.gguf.
+# FUSELINE_MODEL, the file SmolLM2-135M-Instruct.Q4_1.gguf. With FUSELINE_SANITIZE, tests run under
+# compute-sanitizer too. FUSELINE_RECORD is a file for what is measured.
 set -uo pipefail
 cd "$(dirname "$0")"
 export FUSELINE_REQUIRE_GPU=1 FUSELINE_GOLDENS="$PWD/plan" RUST_BACKTRACE=1
 status=0
 ./fuseline doctor || status=1
 ./gpu --nocapture --test-threads=1 || status=1
+if [ -n "${FUSELINE_SANITIZE:-}" ]; then
+    for tool in memcheck racecheck initcheck synccheck; do
+        echo "compute-sanitizer $tool"
+        compute-sanitizer --tool $tool --error-exitcode 9 --print-limit 10 \
+            ./gpu --test-threads=1 reported golden ahead || status=1
+    done
+fi
 if [ -n "${FUSELINE_MODEL:-}" ]; then
     ./smollm2 --nocapture --test-threads=1 gpu || status=1
     for graph in "" --no-graph; do

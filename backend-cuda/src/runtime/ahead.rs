@@ -1,7 +1,6 @@
 //! Kernels compiled when the program is built: an archive that the program embeds, and gives to
-//! its devices. No NVRTC is needed then.
+//! its devices ([`Options::ahead`](super::Options::ahead)). No NVRTC is needed then.
 
-use super::device::CudaDevice;
 use super::error::Result;
 use super::kernels::{AHEAD, Embedded, compile_kernel, kernel_key};
 use crate::emit::parts;
@@ -55,9 +54,8 @@ impl Archive {
         self.kernels.len()
     }
 
-    /// Makes a device use them.
-    pub fn give_to(&self, device: &CudaDevice) {
-        device.embed(self.kernels.clone());
+    pub(crate) fn into_kernels(self) -> Embedded {
+        self.kernels
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub struct CudaBuffer {
     device: Arc<Inner>,
     /// Frees the memory; none if there are no bytes, or they are borrowed.
-    _slice: Option<CudaSlice<u8>>,
+    _owner: Option<Box<dyn Any + Send + Sync>>,
     pointer: CUdeviceptr,
     bytes: usize,
 }
@@ -37,7 +37,7 @@ impl Buffer for CudaBuffer {
 
 impl CudaBuffer {
     pub(crate) fn zeros(device: &Arc<Inner>, bytes: usize) -> Result<CudaBuffer> {
-        let mut buffer = CudaBuffer { device: device.clone(), _slice: None, pointer: 0, bytes };
+        let mut buffer = CudaBuffer { device: device.clone(), _owner: None, pointer: 0, bytes };
         if bytes == 0 {
             return Ok(buffer);
         }
@@ -47,14 +47,17 @@ impl CudaBuffer {
         };
         let slice = device.stream.alloc_zeros::<u8>(bytes).map_err(failed)?;
         buffer.pointer = pointer_of(&slice, device);
-        buffer._slice = Some(slice);
+        buffer._owner = Some(Box::new(slice));
         Ok(buffer)
     }
 
     /// A slice of cudarc's, of the same GPU, as memory of the device.
-    pub(crate) fn from_slice(device: &Arc<Inner>, slice: CudaSlice<u8>) -> CudaBuffer {
-        let (pointer, bytes) = (pointer_of(&slice, device), slice.len());
-        CudaBuffer { device: device.clone(), _slice: Some(slice), pointer, bytes }
+    pub(crate) fn from_slice<T: Send + Sync + 'static>(
+        device: &Arc<Inner>,
+        slice: CudaSlice<T>,
+    ) -> CudaBuffer {
+        let (pointer, bytes) = (pointer_of(&slice, device), slice.len() * size_of::<T>());
+        CudaBuffer { device: device.clone(), _owner: Some(Box::new(slice)), pointer, bytes }
     }
 
     /// # Safety
@@ -65,7 +68,7 @@ impl CudaBuffer {
         pointer: CUdeviceptr,
         bytes: usize,
     ) -> CudaBuffer {
-        CudaBuffer { device: device.clone(), _slice: None, pointer, bytes }
+        CudaBuffer { device: device.clone(), _owner: None, pointer, bytes }
     }
 
     /// The buffer, if it is one of this device.
@@ -120,7 +123,7 @@ impl CudaBuffer {
     }
 }
 
-fn pointer_of(slice: &CudaSlice<u8>, device: &Inner) -> CUdeviceptr {
+fn pointer_of<T>(slice: &CudaSlice<T>, device: &Inner) -> CUdeviceptr {
     use cudarc::driver::DevicePtr;
     // Events are off: the guard that comes with the pointer has nothing to do.
     let (pointer, _guard) = slice.device_ptr(&device.stream);

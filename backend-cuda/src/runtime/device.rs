@@ -1,11 +1,12 @@
 //! A GPU as a device.
 
+use super::ahead::Archive;
 use super::buffer::CudaBuffer;
 use super::cache::DiskCache;
 use super::driver;
 use super::error::{Error, Result, driver_text};
 use super::graph::Recording;
-use super::kernels::{Embedded, Kernels, Origins, lock};
+use super::kernels::{Kernels, Origins, lock};
 use super::program::CudaProgram;
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
@@ -15,7 +16,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 /// Choices about a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Which GPU.
     pub ordinal: usize,
@@ -24,11 +25,13 @@ pub struct Options {
     /// Whether a kernel is launched before the one before it has ended, and waits for it inside
     /// (programmatic dependent launch), on GPUs that can.
     pub overlap_launches: bool,
+    /// Kernels that were compiled when the program was built.
+    pub ahead: Option<Archive>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { ordinal: 0, cache: DiskCache::of_user(), overlap_launches: true }
+        Options { ordinal: 0, cache: DiskCache::of_user(), overlap_launches: true, ahead: None }
     }
 }
 
@@ -81,7 +84,8 @@ impl CudaDevice {
         driver::check()?;
         let context = stream.context().clone();
         let name = context.name().map_err(Error::driver("cannot ask for the GPU's name"))?;
-        let kernels = Kernels::new(context, options.cache)?;
+        let embedded = options.ahead.map(Archive::into_kernels).unwrap_or_default();
+        let kernels = Kernels::new(context, options.cache, embedded)?;
         Ok(CudaDevice(Arc::new(Inner {
             stream,
             name,
@@ -130,7 +134,7 @@ impl CudaDevice {
 
     /// Memory of cudarc's, on the same GPU, as a buffer of this device. Work on it that other
     /// streams began must have ended, or be waited for by this device's stream.
-    pub fn buffer(&self, slice: CudaSlice<u8>) -> BufferRef {
+    pub fn buffer<T: Send + Sync + 'static>(&self, slice: CudaSlice<T>) -> BufferRef {
         Arc::new(CudaBuffer::from_slice(&self.0, slice))
     }
 
@@ -142,11 +146,6 @@ impl CudaDevice {
     pub unsafe fn raw_buffer(&self, pointer: CUdeviceptr, bytes: usize) -> BufferRef {
         // SAFETY: by the caller.
         Arc::new(unsafe { CudaBuffer::from_raw(&self.0, pointer, bytes) })
-    }
-
-    /// Uses kernels that were compiled when the program was built.
-    pub(crate) fn embed(&self, kernels: Embedded) {
-        self.0.kernels.embed(kernels);
     }
 }
 

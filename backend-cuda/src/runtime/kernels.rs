@@ -68,7 +68,7 @@ pub(crate) struct Kernels {
     /// The major number of the compute capability.
     major: i32,
     cache: DiskCache,
-    embedded: Mutex<Embedded>,
+    embedded: Embedded,
     loaded: Mutex<BTreeMap<String, Arc<Kernel>>>,
     origins: Mutex<Origins>,
     max_shared_bytes: usize,
@@ -107,7 +107,7 @@ pub fn kernel_key(source: &str, arch: &str, compiler: &str) -> Key {
 }
 
 impl Kernels {
-    pub fn new(context: Arc<CudaContext>, cache: DiskCache) -> Result<Kernels> {
+    pub fn new(context: Arc<CudaContext>, cache: DiskCache, embedded: Embedded) -> Result<Kernels> {
         let capability = context.compute_capability();
         let (major, minor) =
             capability.map_err(Error::driver("cannot ask for the compute capability"))?;
@@ -120,7 +120,7 @@ impl Kernels {
             arch: arch_of(major, minor),
             major,
             cache,
-            embedded: Mutex::default(),
+            embedded,
             loaded: Mutex::default(),
             origins: Mutex::default(),
             max_shared_bytes: usize::try_from(max_shared).unwrap_or(0),
@@ -142,10 +142,6 @@ impl Kernels {
 
     pub fn cache(&self) -> &DiskCache {
         &self.cache
-    }
-
-    pub fn embed(&self, more: Embedded) {
-        lock(&self.embedded).extend(more);
     }
 
     /// The kernels of a source, in order; those that are new are compiled on several threads.
@@ -183,7 +179,7 @@ impl Kernels {
             lock(&self.origins).n_loaded += 1;
             return Ok(kernel.clone());
         }
-        let embedded = lock(&self.embedded).get(ahead.name()).copied();
+        let embedded = self.embedded.get(ahead.name()).copied();
         let (image, compiler) = match embedded {
             Some(image) => {
                 lock(&self.origins).n_embedded += 1;

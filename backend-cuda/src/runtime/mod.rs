@@ -23,6 +23,9 @@ mod launch;
 pub mod nvrtc;
 mod program;
 
+/// The version of cudarc whose types this module takes and gives.
+pub use cudarc;
+
 pub use ahead::{Archive, ArchiveError, build_archive};
 pub use buffer::CudaBuffer;
 pub use cache::DiskCache;

@@ -16,7 +16,7 @@ use fuseline_core::ir::Graph;
 use fuseline_core::oracle::{self, Datum};
 use fuseline_core::random::{GraphOptions, random_args, random_graph};
 use fuseline_cuda::emulate::{is_narrow, limit, slack};
-use fuseline_cuda::runtime::{CudaDevice, DiskCache, Options};
+use fuseline_cuda::runtime::{Archive, CudaDevice, DiskCache, Options, build_archive};
 use std::sync::OnceLock;
 
 /// The GPU, once [`gpu`] has found it.
@@ -272,6 +272,80 @@ fn choices_change_nothing_but_the_time() {
     let device = open(true);
     device.load(&program).unwrap();
     assert_eq!((device.origins().n_compiled, device.origins().n_cached), (3, 2));
+}
+
+/// With kernels that were built ahead nothing is compiled.
+#[test]
+fn kernels_built_ahead_are_used() {
+    let Some(gpu) = gpu() else { return };
+    let graph = layer();
+    let plan = fuseline_core::plan::compile(&graph, &Default::default()).unwrap();
+    let source = fuseline_cuda::emit::source(std::slice::from_ref(&plan));
+    let program = fuseline_core::backend::Program { plan: std::sync::Arc::new(plan), cuda: "" };
+    let open = |archs: &[&str]| {
+        let bytes = build_archive(&[&source], archs).unwrap();
+        let ahead = Some(Archive::read(bytes.leak()).unwrap());
+        let cache = DiskCache::none();
+        CudaDevice::new(Options { cache, ahead, ..Options::default() }).unwrap()
+    };
+    let device = open(&[gpu.arch(), "sm_80"]);
+    let start = std::time::Instant::now();
+    device.load(&program).unwrap();
+    println!("built ahead: {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
+    assert_eq!((device.origins().n_embedded, device.origins().n_compiled), (5, 0));
+    // Machine code for another architecture is no code for this one.
+    let device = open(&["sm_80"]);
+    device.load(&program).unwrap();
+    assert_eq!((device.origins().n_embedded, device.origins().n_compiled), (0, 5));
+}
+
+/// On a stream, with memory, and in a graph of another user of cudarc.
+#[test]
+fn other_users_of_cudarc_are_served() {
+    use fuseline_core::backend::{Binding, Call, Program};
+    use fuseline_cuda::runtime::cudarc::driver::{CudaContext, DevicePtr, sys};
+    if gpu().is_none() {
+        return;
+    }
+    let context = CudaContext::new(0).unwrap();
+    // SAFETY: everything below is ordered by one stream.
+    unsafe { context.disable_event_tracking() };
+    let stream = context.new_stream().unwrap();
+    let device = CudaDevice::with_stream(stream.clone(), Options::default()).unwrap();
+    let text = "block gate
+arg %0 x input f32[D:1000]
+%1 = silu %0 : f32[D:1000]
+return %1
+";
+    let plan = fuseline_core::plan::compile(&Graph::parse(text).unwrap(), &Default::default());
+    let program = Program { plan: std::sync::Arc::new(plan.unwrap()), cuda: "" };
+    let loaded = device.load(&program).unwrap();
+    let numbers: Vec<f32> = (0..1000).map(|i| i as f32 / 100.0 - 5.0).collect();
+    let x = device.buffer(stream.clone_htod(&numbers).unwrap());
+    // The result goes into memory that stays cudarc's.
+    let out = stream.alloc_zeros::<f32>(1000).unwrap();
+    let pointer = out.device_ptr(&stream).0;
+    // SAFETY: `out` lives until the end, and only the device's stream touches it meanwhile.
+    let result = unsafe { device.raw_buffer(pointer, 4000) };
+    let scratch = device.alloc(0).unwrap();
+    let args = [Binding::Tensor(&x)];
+    let run = || {
+        let outputs = [&result];
+        loaded.run(&Call { rows: 1, args: &args, outputs: &outputs, scratch: &scratch }).unwrap();
+    };
+    let silu = |x: &[f32]| x.iter().map(|&x| fuseline_core::math::silu(x)).collect::<Vec<f32>>();
+    run();
+    assert_eq!(stream.clone_dtoh(&out).unwrap(), silu(&numbers));
+    // The caller's own graph.
+    let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    stream.begin_capture(mode).unwrap();
+    run();
+    let graph = stream.end_capture(sys::CUgraphInstantiate_flags(0)).unwrap().unwrap();
+    let moved: Vec<f32> = numbers.iter().map(|x| x + 0.5).collect();
+    let bytes: Vec<u8> = moved.iter().flat_map(|x| x.to_le_bytes()).collect();
+    device.write(&x, 0, &bytes).unwrap();
+    graph.launch().unwrap();
+    assert_eq!(stream.clone_dtoh(&out).unwrap(), silu(&moved));
 }
 
 /// What cannot be done is an error, and what follows is right.

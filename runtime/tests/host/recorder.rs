@@ -52,6 +52,10 @@ impl Buffer for Bytes {
 }
 
 impl Backend for Recorder {
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+
     fn name(&self) -> String {
         "the recorder".to_string()
     }
