@@ -272,13 +272,14 @@ impl Kernels {
         let ask = |error: DriverError| wrong("an answer about it".into(), driver_text(error));
         let sizes: Vec<usize> = expected.params.iter().map(|param| param_bytes(*param)).collect();
         let mut found = Vec::new();
-        loop {
+        // One more would be an error of the driver's, which tools report as a fault.
+        for index in 0..sizes.len() {
             let (mut offset, mut size) = (0, 0);
-            // SAFETY: the function is loaded; beyond the last parameter the driver says so.
-            let status = unsafe {
-                sys::cuFuncGetParamInfo(kernel.function, found.len(), &mut offset, &mut size)
-            };
-            if status != sys::CUresult::CUDA_SUCCESS || found.len() > sizes.len() {
+            // SAFETY: the function is loaded; the driver writes two numbers, or says that there
+            // is no such parameter.
+            let status =
+                unsafe { sys::cuFuncGetParamInfo(kernel.function, index, &mut offset, &mut size) };
+            if status != sys::CUresult::CUDA_SUCCESS {
                 break;
             }
             found.push(size);
