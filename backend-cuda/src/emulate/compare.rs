@@ -93,7 +93,7 @@ pub(crate) fn rounded_once(graph: &Graph, members: &[ValueId], stored: ValueId) 
 /// How far numbers among the arguments are moved to see what values make of it, and how many times
 /// as far as by such a move a value may be off: a few roundings of a float, or one of a narrow
 /// type, which goes the other way here and there.
-const NUDGES: [(f64, f64); 2] = [(1.0 / 1048576.0, 4.0), (1.0 / 512.0, 2.0)];
+const NUDGES: [(f64, f64); 2] = [(1.0 / 1048576.0, 4.0), (1.0 / 512.0, 4.0)];
 
 /// By how much each value of a graph may be off beside its [`limit`], in its own unit, because
 /// small differences before it become large: where terms of a sum cancel, where a norm makes a
