@@ -274,6 +274,60 @@ fn choices_change_nothing_but_the_time() {
     assert_eq!((device.origins().n_compiled, device.origins().n_cached), (3, 2));
 }
 
+/// Whole files of the cache with code that this driver refuses: text of a version to come, machine
+/// code for another architecture. They are compiled again.
+#[test]
+fn code_that_the_driver_refuses_is_compiled_again() {
+    use fuseline_cuda::emit::{COMPILE_OPTIONS, parts};
+    use fuseline_cuda::runtime::cache::Key;
+    use fuseline_cuda::runtime::compile_kernel;
+    use fuseline_cuda::runtime::nvrtc::Nvrtc;
+    let Some(gpu) = gpu() else { return };
+    let graph = layer();
+    let plan = fuseline_core::plan::compile(&graph, &Default::default()).unwrap();
+    let source = fuseline_cuda::emit::source(std::slice::from_ref(&plan));
+    let folder = tempfile::tempdir().unwrap();
+    let cache = DiskCache::at(folder.path());
+    let compiler = format!("NVRTC {}", Nvrtc::get().unwrap().version());
+    let parts = parts(&source);
+    for (index, (name, _)) in parts.kernels.iter().enumerate() {
+        let text = parts.source_of(name).unwrap();
+        let image = match index % 3 {
+            0 => b".version 99.0\n.target sm_90\n.address_size 64\n".to_vec(),
+            1 => compile_kernel(&text, name, "sm_120a").unwrap(),
+            _ => b"nothing".to_vec(),
+        };
+        cache.put(&Key::new(&text, &compiler, gpu.arch(), COMPILE_OPTIONS), &image).unwrap();
+    }
+    let device = CudaDevice::new(Options { cache, ..Options::default() }).unwrap();
+    let program = fuseline_core::backend::Program { plan: std::sync::Arc::new(plan), cuda: "" };
+    device.load(&program).unwrap();
+    assert_eq!((device.origins().n_cached, device.origins().n_compiled), (5, 5));
+}
+
+/// What cannot be recorded ends the recording with an error, and the device is as before.
+#[test]
+fn a_recording_that_fails_leaves_the_device_whole() {
+    let Some(gpu) = gpu() else { return };
+    let graph = layer();
+    let loaded = load(&graph, true);
+    let args = random_args(&graph, 4, 3);
+    let expected = bits(&loaded, &args);
+    let own = gpu.alloc(16).unwrap();
+    gpu.begin_recording().unwrap();
+    assert!(gpu.begin_recording().is_err());
+    // Reading waits for work that does not run.
+    assert!(gpu.read(&own, 0, &mut [0; 16]).is_err());
+    assert!(gpu.end_recording().is_err());
+    assert!(bits(&loaded, &args) == expected);
+    // An empty recording replays nothing.
+    gpu.begin_recording().unwrap();
+    let empty = gpu.end_recording().unwrap();
+    assert_eq!(empty.n_launches(), 0);
+    empty.replay().unwrap();
+    assert!(bits(&loaded, &args) == expected);
+}
+
 /// With kernels that were built ahead nothing is compiled.
 #[test]
 fn kernels_built_ahead_are_used() {
