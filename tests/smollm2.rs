@@ -69,6 +69,61 @@ fn follow(device: &Device, file: &Gguf, choices: Choices) -> (Vec<Vec<f32>>, f64
     (all, worst)
 }
 
+/// All four sequences in one batch, then three, two and one of them, along the reference's tokens;
+/// then the first again in memory that others have used. Returns the largest distance of a logit.
+fn follow_together(device: &Device, file: &Gguf, choices: Choices, n_steps: usize) -> f64 {
+    let reference: Value = serde_json::from_str(REFERENCE).unwrap();
+    let sequences = reference["sequences"].as_array().unwrap();
+    let n = sequences.len();
+    let mut model = model::load(device, file, choices, &mut |_, _| {}).unwrap();
+    let mut worst = 0.0f64;
+    let mut check = |sequence: usize, step: usize, logits: &[f32]| {
+        let expected = &sequences[sequence]["steps"][step];
+        let top = ids(&expected["top_ids"]).into_iter().zip(numbers(&expected["top_logits"]));
+        for (id, logit) in top {
+            worst = worst.max((f64::from(logits[id as usize]) - logit).abs());
+        }
+        let token = ids(&sequences[sequence]["greedy_ids"])[step];
+        assert_eq!(likeliest(logits), token, "sequence {sequence}, step {step}");
+        token
+    };
+    // Sequences of the cache that are not 0 to 3, and not in order.
+    let place = |sequence: usize| 13 - 4 * sequence;
+    let mut next = Vec::new();
+    for (sequence, expected) in sequences.iter().enumerate() {
+        let logits = model.prompt(place(sequence), &ids(&expected["prompt_ids"])).unwrap();
+        next.push(check(sequence, 0, &logits));
+    }
+    for step in 1..n_steps {
+        let live = n - (step - 1) * n / (n_steps - 1);
+        let row = |sequence| model::Row { sequence: place(sequence), id: next[sequence] };
+        let rows: Vec<model::Row> = (0..live).map(row).collect();
+        let logits = model.decode(&rows).unwrap();
+        for (sequence, logits) in logits.chunks(logits.len() / live).enumerate() {
+            next[sequence] = check(sequence, step, logits);
+        }
+    }
+    let recorded = (1..=n).all(|rows| model.n_launches(rows) == Some(1 + 30 * 5 + 1));
+    assert!(recorded || !choices.record, "a step was not recorded");
+    // Other prompts, through the steps and the caches that are there.
+    for sequence in [n - 1, 0] {
+        model.reset(place(0));
+        let mut next = ids(&sequences[sequence]["prompt_ids"]);
+        for step in 0..n_steps / 4 {
+            let logits = model.prompt(place(0), &next).unwrap();
+            next = vec![check(sequence, step, &logits)];
+        }
+    }
+    worst
+}
+
+#[test]
+fn a_batch_gives_every_token_of_each_sequence() {
+    let choices = Choices { cache: CacheType::F32, fusion: true, record: false };
+    let worst = follow_together(&Device::cpu(), &file(), choices, 9);
+    assert!(worst < 1e-3, "{worst}");
+}
+
 #[test]
 fn f32_cache_gives_every_token_and_logit_fused_and_not() {
     let file = file();
@@ -145,6 +200,9 @@ fn a_gpu_gives_every_token_and_logit() {
     assert!(replayed == launched && replayed == ahead);
     let (_, half_worst) = follow(&device, &file, Choices { cache: CacheType::F16, ..replay });
     assert!(half_worst < 0.05, "{half_worst}");
+    // A recorded step for each number of rows.
+    let batch_worst = follow_together(&device, &file, replay, 48);
+    assert!(batch_worst < 1e-3, "{batch_worst}");
 
     // Speed, one token after the other.
     let step_us = |choices: Choices| {
@@ -156,7 +214,7 @@ fn a_gpu_gives_every_token_and_logit() {
             id = step(id);
         }
         let us = start.elapsed().as_secs_f64() * 1e6 / 256.0;
-        (us, model.n_launches())
+        (us, model.n_launches(1))
     };
     let (replayed_us, n_launches) = step_us(replay);
     let (launched_us, _) = step_us(launch);
@@ -172,7 +230,7 @@ fn a_gpu_gives_every_token_and_logit() {
         "driver_cuda": fuseline::cuda::driver::version().unwrap(),
         "largest_logit_distance_from_reference": {
             "replayed": replayed_worst, "launched": launched_worst, "not_fused": apart_worst,
-            "f16_cache": half_worst,
+            "f16_cache": half_worst, "batches_of_4_to_1_replayed": batch_worst,
         },
         "same_bits": ["launched", "replayed", "built ahead"],
         "nodes_of_a_recorded_step": n_launches,

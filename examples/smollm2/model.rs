@@ -5,24 +5,50 @@ use crate::args::CacheType;
 use crate::blocks::smollm2;
 use fuseline::prelude::*;
 use fuseline::{Error, Graph, Result};
+use std::collections::BTreeMap;
 
-/// A loaded model with one sequence.
+/// A loaded model with room for several sequences.
 pub trait Model {
-    /// Takes further tokens of the sequence and gives the logits after the last of them.
+    /// Takes further tokens of the first sequence and gives the logits after the last of them.
     ///
     /// # Errors
     /// If the sequence is full, there is no token, or the device fails.
-    fn step(&mut self, ids: &[u32]) -> Result<Vec<f32>>;
+    fn step(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
+        self.prompt(0, ids)
+    }
 
-    /// Tokens that the sequence can still take.
+    /// Takes further tokens of one sequence and gives the logits after the last of them.
+    ///
+    /// # Errors
+    /// If the sequence is full, there is no token, or the device fails.
+    fn prompt(&mut self, sequence: usize, ids: &[u32]) -> Result<Vec<f32>>;
+
+    /// Takes one token each of several sequences, and gives the logits after each: row by row.
+    ///
+    /// # Errors
+    /// If a sequence is full or comes twice, there are too many, or the device fails.
+    fn decode(&mut self, rows: &[Row]) -> Result<Vec<f32>>;
+
+    /// Forgets a sequence's tokens.
+    #[allow(dead_code)] // for tests
+    fn reset(&mut self, sequence: usize);
+
+    /// Tokens that the first sequence can still take.
     fn room(&self) -> usize;
 
     /// What the planner decided for every block.
     fn explain(&self) -> String;
 
-    /// How many kernels a recorded step runs, once there is one.
+    /// How many kernels a recorded step of so many rows runs, once there is one.
     #[allow(dead_code)] // for tests
-    fn n_launches(&self) -> Option<usize>;
+    fn n_launches(&self, rows: usize) -> Option<usize>;
+}
+
+/// A sequence, and its next token.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    pub sequence: usize,
+    pub id: u32,
 }
 
 /// How the model is run.
@@ -32,7 +58,8 @@ pub struct Choices {
     pub cache: CacheType,
     /// Whether operations share kernels.
     pub fusion: bool,
-    /// Whether a step of one token is recorded once and then replayed, where the device can.
+    /// Whether a step is recorded once for each number of rows and then replayed, where the
+    /// device can.
     pub record: bool,
 }
 
@@ -74,12 +101,14 @@ macro_rules! model {
                 layers: Vec<(layer::Weights, Cache)>,
                 layer_arena: Arena,
                 head_arena: Arena,
-                position: usize,
+                /// The next position of each sequence.
+                positions: [usize; B],
                 record: bool,
-                step: Option<Step>,
+                /// By the number of rows.
+                steps: BTreeMap<usize, Step>,
             }
 
-            /// Memory for steps of one token, always the same, and the recorded step.
+            /// Memory for steps of so many rows, always the same, and the recorded step.
             struct Step {
                 tokens: Tokens<B>,
                 pos: Index<B>,
@@ -121,60 +150,33 @@ macro_rules! model {
                         layer,
                         head,
                         layers,
-                        position: 0,
+                        positions: [0; B],
                         record: choices.record,
-                        step: None,
+                        steps: BTreeMap::new(),
                     })
                 }
 
-                /// The last layer's rows for consecutive tokens, at most `B`.
-                fn forward(&mut self, ids: &[u32]) -> Result<Tensor<f32, B, D>> {
-                    let end = self.position + ids.len();
+                /// Puts consecutive tokens of a sequence, at most `B`, into the caches.
+                fn fill(&mut self, sequence: usize, ids: &[u32]) -> Result<()> {
+                    let start = self.positions[sequence];
+                    let end = start + ids.len();
                     let tokens = Tokens::<B>::new(&self.device, ids)?;
-                    let pos = Index::<B>::prompt(&self.device, 0, self.position..end)?;
+                    let pos = Index::<B>::prompt(&self.device, sequence, start..end)?;
                     let arena = &mut self.layer_arena;
                     let mut x = self.embed.call(arena, &self.embed_weights, &tokens)?;
                     for (weights, cache) in &mut self.layers {
                         x = self.layer.call(arena, weights, &x, cache, &pos)?;
                     }
-                    self.position = end;
-                    Ok(x)
+                    self.positions[sequence] = end;
+                    Ok(())
                 }
-            }
 
-            impl Loaded {
-                /// The logits after one token.
-                fn decode(&mut self, id: u32) -> Result<Vec<f32>> {
-                    let place = [(self.position, 0)];
-                    let mut step = match self.step.take() {
-                        Some(mut step) => {
-                            step.tokens.write(&[id])?;
-                            step.pos.write(&place)?;
-                            step
-                        }
-                        None => Step {
-                            tokens: Tokens::new(&self.device, &[id])?,
-                            pos: Index::new(&self.device, &place)?,
-                            x: [Tensor::zeros(&self.device, 1)?, Tensor::zeros(&self.device, 1)?],
-                            logits: Tensor::zeros(&self.device, 1)?,
-                            graph: None,
-                        },
-                    };
-                    match &step.graph {
-                        Some(graph) => graph.replay()?,
-                        None => {
-                            // The first step runs as it is: what it needs is loaded then.
-                            self.run(&mut step)?;
-                            if self.record {
-                                let device = self.device.clone();
-                                step.graph = device.record(|| self.run(&mut step)).ok();
-                            }
-                        }
+                fn check_sequence(sequence: usize) -> Result<()> {
+                    if sequence < B {
+                        return Ok(());
                     }
-                    self.position += 1;
-                    let logits = step.logits.to_vec();
-                    self.step = Some(step);
-                    logits
+                    let expected = format!("less than {B}");
+                    Err(Error::Rows { name: "sequence".to_string(), expected, found: sequence })
                 }
 
                 /// All blocks, on a step's memory.
@@ -192,25 +194,68 @@ macro_rules! model {
             }
 
             impl Model for Loaded {
-                fn step(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
-                    let Some((last, before)) = ids.split_last() else {
+                fn prompt(&mut self, sequence: usize, ids: &[u32]) -> Result<Vec<f32>> {
+                    Self::check_sequence(sequence)?;
+                    let Some((&id, before)) = ids.split_last() else {
                         let (name, expected) = ("ids".to_string(), "at least 1".to_string());
                         return Err(Error::Rows { name, expected, found: 0 });
                     };
-                    for rows in before.chunks(B) {
-                        self.forward(rows)?;
+                    for ids in before.chunks(B) {
+                        self.fill(sequence, ids)?;
                     }
                     // Logits are needed after the last token only.
-                    self.decode(*last)
+                    self.decode(&[Row { sequence, id }])
+                }
+
+                fn decode(&mut self, rows: &[Row]) -> Result<Vec<f32>> {
+                    rows.iter().try_for_each(|row| Self::check_sequence(row.sequence))?;
+                    let ids: Vec<u32> = rows.iter().map(|row| row.id).collect();
+                    let place = |row: &Row| (self.positions[row.sequence], row.sequence);
+                    let places: Vec<(usize, usize)> = rows.iter().map(place).collect();
+                    let device = self.device.clone();
+                    let n = rows.len();
+                    let mut step = match self.steps.remove(&n) {
+                        Some(mut step) => {
+                            step.tokens.write(&ids)?;
+                            step.pos.write(&places)?;
+                            step
+                        }
+                        None => Step {
+                            tokens: Tokens::new(&device, &ids)?,
+                            pos: Index::new(&device, &places)?,
+                            x: [Tensor::zeros(&device, n)?, Tensor::zeros(&device, n)?],
+                            logits: Tensor::zeros(&device, n)?,
+                            graph: None,
+                        },
+                    };
+                    match &step.graph {
+                        Some(graph) => graph.replay()?,
+                        None => {
+                            // The first step runs as it is: what it needs is loaded then.
+                            self.run(&mut step)?;
+                            if self.record {
+                                step.graph = device.record(|| self.run(&mut step)).ok();
+                            }
+                        }
+                    }
+                    for row in rows {
+                        self.positions[row.sequence] += 1;
+                    }
+                    let logits = step.logits.to_vec();
+                    self.steps.insert(n, step);
+                    logits
+                }
+
+                fn reset(&mut self, sequence: usize) {
+                    self.positions[sequence] = 0;
                 }
 
                 fn room(&self) -> usize {
-                    T - self.position
+                    T - self.positions[0]
                 }
 
-                fn n_launches(&self) -> Option<usize> {
-                    let graph = self.step.as_ref()?.graph.as_ref()?;
-                    Some(graph.n_launches())
+                fn n_launches(&self, rows: usize) -> Option<usize> {
+                    Some(self.steps.get(&rows)?.graph.as_ref()?.n_launches())
                 }
 
                 fn explain(&self) -> String {

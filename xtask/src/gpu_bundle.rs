@@ -21,6 +21,7 @@ const SCRIPT: &str = r#"#!/usr/bin/env bash
 # compute-sanitizer too. FUSELINE_RECORD is a file for what is measured.
 set -uo pipefail
 cd "$(dirname "$0")"
+[ -f bits.json ] && export FUSELINE_BITS="$PWD/bits.json"
 export FUSELINE_REQUIRE_GPU=1 FUSELINE_GOLDENS="$PWD/plan" RUST_BACKTRACE=1
 status=0
 ./fuseline doctor || status=1
@@ -44,8 +45,8 @@ fi
 exit $status
 "#;
 
-/// Packs everything into `out`.
-pub fn run(out: &str) -> Result<(), Error> {
+/// Packs everything into `out`; with `bits`, what the emulation computes too, which takes minutes.
+pub fn run(out: &str, bits: bool) -> Result<(), Error> {
     let out = Path::new(out);
     let io = |path: &Path| {
         let path = path.to_path_buf();
@@ -69,6 +70,11 @@ pub fn run(out: &str) -> Result<(), Error> {
         let from = entry.map_err(io(&goldens))?.path();
         let to = plans.join(from.file_name().unwrap_or_default());
         fs::copy(&from, &to).map_err(io(&to))?;
+    }
+    if bits {
+        let path = std::path::absolute(out.join("bits.json")).map_err(io(out))?;
+        let args = ["test", "--release", "-p", "fuseline-cuda", "--test", "emulated_sweep", "bits"];
+        run::run(run::cargo(&args).env("FUSELINE_WRITE_BITS", path), "")?;
     }
     let script = out.join("run.sh");
     fs::write(&script, SCRIPT).map_err(io(&script))?;

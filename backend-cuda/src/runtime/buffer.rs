@@ -2,12 +2,14 @@
 
 use super::device::Inner;
 use super::error::{Error, Result, is_out_of_memory};
-use cudarc::driver::CudaSlice;
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{CudaSlice, DeviceRepr};
 use fuseline_core::backend::{BackendError, Buffer, BufferRef};
 use std::any::Any;
 use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Memory on a device's GPU: its own, or a slice of cudarc's.
@@ -81,6 +83,21 @@ impl CudaBuffer {
             .ok_or_else(|| BackendError::ForeignBuffer { device: device.name.clone() })
     }
 
+    pub(crate) fn slice<T: DeviceRepr>(&self) -> std::result::Result<SliceOf<'_, T>, BackendError> {
+        let len = self.bytes / size_of::<T>().max(1);
+        if len * size_of::<T>() != self.bytes {
+            return Err(BackendError::Size {
+                what: format!("a slice of {len} elements of {} bytes", size_of::<T>()),
+                expected_bytes: len * size_of::<T>(),
+                found_bytes: self.bytes,
+            });
+        }
+        // SAFETY: the memory is there for as long as the buffer is borrowed, `SliceOf` does not
+        // free it, and all bits are a value of a `DeviceRepr` type as far as a GPU is concerned.
+        let slice = unsafe { self.device.stream.upgrade_device_ptr(self.pointer, len) };
+        Ok(SliceOf { slice: Some(slice), buffer: PhantomData })
+    }
+
     /// The address of its first byte.
     pub fn pointer(&self) -> CUdeviceptr {
         self.pointer
@@ -120,6 +137,32 @@ impl CudaBuffer {
         let done = unsafe { result::memcpy_dtoh_async(out, from, stream.cu_stream()) };
         let done = done.and_then(|()| stream.synchronize());
         Ok(done.map_err(Error::driver("work on the GPU failed"))?)
+    }
+}
+
+/// A buffer's memory as a slice of cudarc's. Work that uses it belongs on the device's stream, or
+/// must wait for it.
+#[derive(Debug)]
+pub struct SliceOf<'a, T> {
+    /// Until it is dropped.
+    slice: Option<CudaSlice<T>>,
+    buffer: PhantomData<&'a CudaBuffer>,
+}
+
+impl<T> Deref for SliceOf<'_, T> {
+    type Target = CudaSlice<T>;
+
+    fn deref(&self) -> &CudaSlice<T> {
+        self.slice.as_ref().expect("it is taken in `drop` only")
+    }
+}
+
+impl<T> Drop for SliceOf<'_, T> {
+    fn drop(&mut self) {
+        // The buffer frees the memory.
+        if let Some(slice) = self.slice.take() {
+            slice.leak();
+        }
     }
 }
 

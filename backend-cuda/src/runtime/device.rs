@@ -1,7 +1,7 @@
 //! A GPU as a device.
 
 use super::ahead::Archive;
-use super::buffer::CudaBuffer;
+use super::buffer::{CudaBuffer, SliceOf};
 use super::cache::DiskCache;
 use super::driver;
 use super::error::{Error, Result, driver_text};
@@ -9,7 +9,9 @@ use super::graph::Recording;
 use super::kernels::{Kernels, Origins, lock};
 use super::program::CudaProgram;
 use cudarc::driver::sys::CUdeviceptr;
-use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
+use cudarc::driver::{
+    CudaContext, CudaSlice, CudaStream, CudaView, DevicePtr, DeviceRepr, DeviceSlice,
+};
 use fuseline_core::backend::{Backend, BackendError, BufferRef, Executable, Program, Recorded};
 use std::any::Any;
 use std::fmt;
@@ -136,6 +138,29 @@ impl CudaDevice {
     /// streams began must have ended, or be waited for by this device's stream.
     pub fn buffer<T: Send + Sync + 'static>(&self, slice: CudaSlice<T>) -> BufferRef {
         Arc::new(CudaBuffer::from_slice(&self.0, slice))
+    }
+
+    /// A part of cudarc's memory as a buffer of this device, which does not free it.
+    ///
+    /// # Safety
+    /// What [`CudaDevice::raw_buffer`] asks for: a view says how long it may be used, and a buffer
+    /// cannot.
+    pub unsafe fn view_buffer<T>(&self, view: &CudaView<'_, T>) -> BufferRef {
+        let pointer = view.device_ptr(&self.0.stream).0;
+        // SAFETY: by the caller.
+        unsafe { self.raw_buffer(pointer, view.num_bytes()) }
+    }
+
+    /// A buffer of this device as memory of cudarc's: to be copied from, given to other kernels,
+    /// or split into views.
+    ///
+    /// # Errors
+    /// [`BackendError::ForeignBuffer`]; [`BackendError::Size`] if the bytes are no whole `T`s.
+    pub fn slice<'a, T: DeviceRepr>(
+        &self,
+        buffer: &'a BufferRef,
+    ) -> std::result::Result<SliceOf<'a, T>, BackendError> {
+        CudaBuffer::of(buffer, &self.0)?.slice()
     }
 
     /// Memory of the GPU as a buffer of this device, which does not free it.

@@ -27,7 +27,7 @@ mod program;
 pub use cudarc;
 
 pub use ahead::{Archive, ArchiveError, build_archive};
-pub use buffer::CudaBuffer;
+pub use buffer::{CudaBuffer, SliceOf};
 pub use cache::DiskCache;
 pub use device::{CudaDevice, Options};
 pub use error::{Error, Result};

@@ -2,6 +2,7 @@
 //! against the oracle; the same bits in every run; recorded calls. Without a GPU the tests say so
 //! and pass, unless `FUSELINE_REQUIRE_GPU` is set.
 
+mod bits;
 #[path = "../../../backend-cpu/tests/device/mod.rs"]
 mod device;
 #[path = "../sources/mod.rs"]
@@ -17,6 +18,7 @@ use fuseline_core::oracle::{self, Datum};
 use fuseline_core::random::{GraphOptions, random_args, random_graph};
 use fuseline_cuda::emulate::{is_narrow, limit, slack};
 use fuseline_cuda::runtime::{Archive, CudaDevice, DiskCache, Options, build_archive};
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// The GPU, once [`gpu`] has found it.
@@ -152,6 +154,25 @@ fn odd_shapes_are_right() {
         faults.extend(result.err().map(|fault| format!("{name}: {fault}")));
     }
     println!("{} blocks of odd shapes", blocks.len());
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// Bit for bit what the emulation gives, where `FUSELINE_BITS` is the file that it wrote.
+#[test]
+fn bits_are_those_of_emulation() {
+    let (Some(_), Some(path)) = (gpu(), std::env::var_os("FUSELINE_BITS")) else { return };
+    let expected: BTreeMap<String, String> =
+        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let calls = bits::calls();
+    assert_eq!(calls.len(), expected.len());
+    let mut faults = Vec::new();
+    for call in &calls {
+        let digest = bits::digest(&load(&call.graph, call.fusion), call).unwrap();
+        if expected.get(&call.name) != Some(&format!("{digest:016x}")) {
+            faults.push(&call.name);
+        }
+    }
+    println!("{} calls, {} with other bits than the emulation's", calls.len(), faults.len());
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
@@ -431,6 +452,23 @@ return %1
     let silu = |x: &[f32]| x.iter().map(|&x| fuseline_core::math::silu(x)).collect::<Vec<f32>>();
     run();
     assert_eq!(stream.clone_dtoh(&out).unwrap(), silu(&numbers));
+    // A view is a part of somebody's memory; a buffer is a slice to cudarc.
+    let both = stream.clone_htod(&[&numbers[..], &numbers[..]].concat()).unwrap();
+    // SAFETY: `both` lives until the end, and only the device's stream touches it.
+    let second = unsafe { device.view_buffer(&both.slice(1000..)) };
+    let (views, outputs) = ([Binding::Tensor(&second)], [&second]);
+    loaded.run(&Call { rows: 1, args: &views, outputs: &outputs, scratch: &scratch }).unwrap();
+    let expected = [numbers.clone(), silu(&numbers)].concat();
+    assert_eq!(stream.clone_dtoh(&both).unwrap(), expected);
+    let own = device.alloc(4000).unwrap();
+    device.write(&own, 0, bytemuck::cast_slice(&numbers)).unwrap();
+    let slice = device.slice::<f32>(&own).unwrap();
+    assert_eq!(stream.clone_dtoh(&slice.slice(10..20)).unwrap(), numbers[10..20]);
+    drop(slice);
+    let mut read = vec![0; 4000];
+    device.read(&own, 0, &mut read).unwrap();
+    assert_eq!(read.as_slice(), bytemuck::cast_slice::<f32, u8>(&numbers));
+    assert!(device.slice::<[f32; 3]>(&own).is_err());
     // The caller's own graph.
     let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     stream.begin_capture(mode).unwrap();
@@ -463,6 +501,25 @@ fn errors_leave_the_device_whole() {
     let case = &cases()[0];
     let found = load(&case.graph, true).run(case.rows, &mut case.args.clone()).unwrap();
     case.check(&found).unwrap();
+}
+
+/// Two devices in turns on one thread, each with its own memory, then both on a fresh thread; on
+/// two GPUs where there are two.
+#[test]
+fn devices_take_turns_on_any_thread() {
+    if gpu().is_none() {
+        return;
+    }
+    let second = Options { ordinal: 1, ..Options::default() };
+    let n_gpus = fuseline_cuda::runtime::driver::device_count().unwrap();
+    let second = CudaDevice::new(if n_gpus > 1 { second } else { Options::default() }).unwrap();
+    let devices = [CudaDevice::new(Options::default()).unwrap(), second];
+    let expected = chained(&devices[0]);
+    for turn in 0..6 {
+        assert!(chained(&devices[turn % 2]) == expected, "turn {turn}");
+    }
+    let fresh = std::thread::spawn(move || devices.map(|device| chained(&device)));
+    assert!(fresh.join().unwrap() == [expected.clone(), expected]);
 }
 
 /// Several threads with buffers of their own, on one device.
