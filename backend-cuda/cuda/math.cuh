@@ -171,6 +171,13 @@ FL_DEVICE float fl_sqrt(float x) { return fl_sqrt_rn(x); }
 // 1 / sqrt(x), rounded twice.
 FL_DEVICE float fl_rsqrt(float x) { return fl_div(1.0f, fl_sqrt_rn(x)); }
 
+// The nearest integer, halves to the even one; the sign stays, of zeros too. 8388608 is 2^23: from
+// there on every number is an integer, and below it the sum is rounded to one.
+FL_DEVICE float fl_round(float x) {
+    float a = fl_abs(x);
+    return a < 8388608.0f ? fl_with_sign(a + 8388608.0f - 8388608.0f, x) : x;
+}
+
 // x where it is positive, else +0; NaN stays.
 FL_DEVICE float fl_relu(float x) { return x <= 0.0f ? 0.0f : x; }
 

@@ -45,6 +45,7 @@ const UNARY: &[(&str, Unary)] = &[
     ("sqrt", math::sqrt),
     ("rsqrt", math::rsqrt),
     ("relu", math::relu),
+    ("round", math::round),
 ];
 
 fn expected(row: &Row) -> Vec<f32> {

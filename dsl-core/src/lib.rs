@@ -16,6 +16,7 @@ pub mod backend;
 pub mod cases;
 pub mod diag;
 pub mod dtype;
+pub mod field;
 pub mod format;
 pub mod ir;
 pub mod math;

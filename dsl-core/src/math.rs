@@ -232,6 +232,12 @@ pub fn rsqrt(x: f32) -> f32 {
     1.0 / x.sqrt()
 }
 
+/// The nearest integer, halves to the even one; the sign stays, of zeros too.
+#[inline(always)]
+pub fn round(x: f32) -> f32 {
+    x.round_ties_even()
+}
+
 /// x where it is positive, else +0; NaN stays.
 #[inline(always)]
 pub fn relu(x: f32) -> f32 {

@@ -145,6 +145,9 @@ fn special_values_are_exact() {
     assert_eq!([math::sigmoid(0.0), math::sigmoid(inf), math::sigmoid(-inf)], [0.5, 1.0, 0.0]);
     assert_eq!([math::relu(-1.0), math::relu(2.0), math::relu(inf)], [0.0, 2.0, inf]);
     assert_eq!(math::relu(-0.0).to_bits(), 0);
+    let halves = [0.5, 1.5, 2.5, -0.5, -1.5, 8388607.5, 8388609.0, 0.49999997];
+    assert_eq!(halves.map(math::round), [0.0, 2.0, 2.0, -0.0, -2.0, 8388608.0, 8388609.0, 0.0]);
+    assert_eq!(math::round(-0.3).to_bits(), (-0f32).to_bits());
     assert_eq!(math::softcap(1e30, 50.0), 50.0);
     assert_eq!([math::clamp(5.0, -1.0, 1.0), math::clamp(-5.0, -1.0, 1.0)], [1.0, -1.0]);
     assert_eq!([math::clamp(0.25, -1.0, 1.0), math::clamp(0.0, 3.0, 1.0)], [0.25, 1.0]);
@@ -165,6 +168,7 @@ fn nan_in_gives_nan_out() {
         math::sqrt,
         math::rsqrt,
         math::relu,
+        math::round,
     ];
     for bits in [0x7fc0_0000, 0xffc0_0000, 0x7f80_0001, 0xffff_ffff, 0x7fff_ffff] {
         let nan = f32::from_bits(bits);

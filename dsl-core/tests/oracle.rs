@@ -53,6 +53,7 @@ fn pointwise_values() {
             Pointwise::Sigmoid => ([-1.0, 0.0, 0.0], 0.268_941_421_369_995_1),
             Pointwise::Tanh => ([0.5, 0.0, 0.0], 0.462_117_157_260_009_76),
             Pointwise::Relu => ([-3.0, 0.0, 0.0], 0.0),
+            Pointwise::Round => ([-2.5, 0.0, 0.0], -2.0),
             Pointwise::Recip => ([8.0, 0.0, 0.0], 0.125),
             Pointwise::Sqrt => ([2.0, 0.0, 0.0], std::f64::consts::SQRT_2),
             Pointwise::Rsqrt => ([2.0, 0.0, 0.0], std::f64::consts::FRAC_1_SQRT_2),

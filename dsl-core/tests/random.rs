@@ -50,6 +50,7 @@ fn random_graphs_are_tame() {
 #[test]
 fn random_graphs_have_everything() {
     let mut missing: Vec<String> = Pointwise::ALL.iter().map(|op| op.name().to_string()).collect();
+    missing.retain(|name| name != Pointwise::Round.name());
     missing.extend(Reduction::ALL.map(|reduction| reduction.row_name().to_string()));
     missing.extend(Pairing::ALL.map(|pairing| format!("{pairing:?}")));
     missing.extend(FORMATS.iter().map(|format| format!("format {}", format.name)));

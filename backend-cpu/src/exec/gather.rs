@@ -39,6 +39,30 @@ impl GatherStep {
     }
 }
 
+/// Every row of a weight.
+#[derive(Clone, Debug)]
+pub(super) struct DequantizeStep {
+    weight: Weight,
+    target: Target,
+}
+
+impl DequantizeStep {
+    pub fn new(cx: &mut Builder<'_>, id: ValueId) -> Option<DequantizeStep> {
+        let weight = Weight::new(cx, cx.graph()[id].inputs[0])?;
+        Some(DequantizeStep { weight, target: cx.target(id) })
+    }
+
+    pub fn run(&self, frame: &mut Frame<'_>) -> Result<(), BackendError> {
+        let mut values = frame.take(self.target);
+        let decoded = self.weight.planes(frame).and_then(|planes| {
+            let mut rows = values.chunks_exact_mut(self.weight.k.max(1)).enumerate();
+            rows.try_for_each(|(row, out)| dot::embed_row(&planes, row, out).map_err(dot_error))
+        });
+        frame.put(self.target, values);
+        decoded
+    }
+}
+
 /// The row of a table of `n_rows` rows that a token names.
 pub(super) fn token_row(id: i32, n_rows: usize) -> Result<usize, BackendError> {
     let row = usize::try_from(id).ok().filter(|&row| row < n_rows);

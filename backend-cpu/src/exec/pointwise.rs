@@ -145,7 +145,7 @@ impl Loop for Elements<'_> {
     fn run(self) {
         loops! { self;
             Add Sub Mul Div Min Max Lt Le Gt Ge Eq Ne Neg Exp Log Silu GeluTanh GeluErf Sigmoid
-            Tanh Relu Recip Sqrt Rsqrt Softcap Clamp Select
+            Tanh Relu Recip Round Sqrt Rsqrt Softcap Clamp Select
         }
     }
 }

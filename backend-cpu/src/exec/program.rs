@@ -5,7 +5,7 @@ use super::attend::AttendStep;
 use super::bind::Check;
 use super::device_error;
 use super::frame::{Frame, Operand, Source, Target};
-use super::gather::GatherStep;
+use super::gather::{DequantizeStep, GatherStep};
 use super::linear::LinearStep;
 use super::pointwise::{CastStep, PointwiseStep};
 use super::rope::RopeStep;
@@ -50,6 +50,7 @@ enum Step {
     Linear(LinearStep),
     Attend(AttendStep),
     Gather(GatherStep),
+    Dequantize(DequantizeStep),
 }
 
 impl KernelSteps {
@@ -65,6 +66,7 @@ impl KernelSteps {
                 Step::Linear(step) => step.run(frame)?,
                 Step::Attend(step) => step.run(frame)?,
                 Step::Gather(step) => step.run(frame)?,
+                Step::Dequantize(step) => step.run(frame)?,
             }
         }
         self.stores.iter().for_each(|store| store.run(frame));
@@ -252,6 +254,7 @@ impl<'p> Builder<'p> {
                 Op::Rope { .. } => Step::Rope(RopeStep::new(self, id)?),
                 Op::Attend { .. } => Step::Attend(AttendStep::new(self, id)?),
                 Op::Embed => Step::Gather(GatherStep::new(self, id)?),
+                Op::Dequantize => Step::Dequantize(DequantizeStep::new(self, id)?),
             };
             self.steps.push(step);
         }

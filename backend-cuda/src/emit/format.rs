@@ -99,6 +99,25 @@ pub fn functions(format: &WeightFormat) -> String {
     text
 }
 
+/// The function that decodes one code of a row, for weights that are read element by element.
+pub fn single_function(format: &WeightFormat) -> String {
+    let bits = u32::from(format.bits);
+    let per_word = 32 / bits;
+    let code = match bits {
+        32 => "word".to_string(),
+        _ => format!("(word >> (k % {per_word} * {bits})) & {}u", (1u32 << bits) - 1),
+    };
+    format!(
+        "FL_DEVICE float {}_decode1(const unsigned char* codes, long long row, int k) {{
+    const unsigned word = fl_load_word(codes, row + k / {per_word} * 4);
+    return {};
+}}
+",
+        prefix(format),
+        map(format, &code)
+    )
+}
+
 /// One line: how a value comes from a code.
 fn describe(format: &WeightFormat) -> String {
     let code = match &format.code {

@@ -24,7 +24,7 @@ pub use parts::{Parts, parts};
 pub use scope::value_name;
 
 use fuseline_core::format::WeightFormat;
-use fuseline_core::ir::Type;
+use fuseline_core::ir::{Op, Type};
 use fuseline_core::plan::{Kernel, Plan, Template};
 use scope::Context;
 use std::cell::RefCell;
@@ -62,6 +62,9 @@ pub fn source(plans: &[Plan]) -> String {
     }
     for format in formats(plans) {
         let _ = writeln!(text, "{}", format::functions(&format));
+        if is_read_singly(plans, &format) {
+            let _ = writeln!(text, "{}", format::single_function(&format));
+        }
     }
     let tables = tables.borrow().text();
     if !tables.is_empty() {
@@ -81,6 +84,16 @@ fn formats(plans: &[Plan]) -> Vec<Arc<WeightFormat>> {
         }
     }
     formats
+}
+
+/// Whether some kernel decodes single elements of weights of this format.
+fn is_read_singly(plans: &[Plan], format: &WeightFormat) -> bool {
+    plans.iter().any(|plan| {
+        let graph = plan.graph();
+        graph.values.iter().filter(|value| value.op == Op::Dequantize).any(|value| {
+            matches!(&graph[value.inputs[0]].ty, Type::Weight { format: own, .. } if own.name == format.name)
+        })
+    })
 }
 
 fn plan_text(plan: &Plan, tables: &RefCell<Tables>) -> String {

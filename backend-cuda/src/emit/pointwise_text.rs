@@ -32,6 +32,7 @@ pub fn pointwise_text(op: Pointwise, x: &[String]) -> String {
         Pointwise::Tanh => call("fl_tanh"),
         Pointwise::Relu => call("fl_relu"),
         Pointwise::Recip => call("fl_recip"),
+        Pointwise::Round => call("fl_round"),
         Pointwise::Sqrt => call("fl_sqrt"),
         Pointwise::Rsqrt => call("fl_rsqrt"),
         Pointwise::Softcap => call("fl_softcap"),

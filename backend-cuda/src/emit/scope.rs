@@ -1,7 +1,7 @@
 //! Expressions: the text that computes one element of a value, from whatever the kernel has at
 //! hand. Every template uses this one evaluator for its prologue and epilogue.
 
-use super::format::load_function;
+use super::format::{load_function, prefix};
 use super::index::{Index, delinearize, linearize};
 use super::pointwise_text::{float_text, pointwise_text};
 use super::tables::Tables;
@@ -200,6 +200,7 @@ impl<'a> Scope<'a> {
                 let (mean, scale) = (self.row_result(id, 0), self.row_result(id, 1));
                 format!("fl_fma(({x} - {mean}) * {scale}, {weight}, {bias})")
             }
+            Op::Dequantize => self.dequantize(inputs[0], coords),
             // Templates and effects are leaves, loads or statements of their own.
             Op::Arg
             | Op::Const(_)
@@ -211,6 +212,30 @@ impl<'a> Scope<'a> {
             | Op::Attend { .. }
             | Op::Embed => {
                 unreachable!("{id} is not an element expression\n{graph}")
+            }
+        }
+    }
+
+    /// One element of a weight.
+    fn dequantize(&mut self, weight: ValueId, coords: &[Index]) -> String {
+        let Type::Weight { format, k, .. } = &self.cx.graph()[weight].ty else {
+            return float_text(f32::NAN);
+        };
+        let (name, row, col) = (self.cx.name(weight), &coords[0], &coords[1]);
+        let row_bytes = format.code_row_bytes(k.size);
+        let code = format!(
+            "{}_decode1({name}_codes, (long long)({row}) * {row_bytes}, (int)({col}))",
+            prefix(format)
+        );
+        let Some(group) = format.group else { return code };
+        let at =
+            format!("(long long)({row}) * {} + ({col}) / {}", format.n_groups(k.size), group.size);
+        let scale = format!("{}({name}_scales, {at})", load_function(group.scale));
+        match group.offset {
+            None => format!("{code} * {scale}"),
+            Some(offset) => {
+                let offset = format!("{}({name}_offsets, {at})", load_function(offset));
+                format!("fl_fma({code}, {scale}, {offset})")
             }
         }
     }

@@ -45,7 +45,7 @@ pub fn calls() -> Vec<Call> {
     calls
 }
 
-/// A number that depends on every bit of the results and of the caches after a call.
+/// A number that depends on every bit of the results and of the caches after a call; a NaN is a NaN.
 pub fn digest(loaded: &Loaded, call: &Call) -> Result<u64, String> {
     let mut args = call.args.clone();
     let results = loaded.run(call.rows, &mut args).map_err(|error| error.to_string())?;
@@ -56,6 +56,8 @@ pub fn digest(loaded: &Loaded, call: &Call) -> Result<u64, String> {
     // Fowler, Noll and Vo's FNV-1a, on 64 bits.
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     let numbers = results.into_iter().chain(caches).flatten();
-    let bytes = numbers.flat_map(|number| number.to_bits().to_le_bytes());
+    // Which of the many NaNs an operation gives is the machine's choice.
+    let bits = |number: f64| if number.is_nan() { f64::NAN.to_bits() } else { number.to_bits() };
+    let bytes = numbers.flat_map(|number| bits(number).to_le_bytes());
     Ok(bytes.fold(0xcbf2_9ce4_8422_2325, mix))
 }

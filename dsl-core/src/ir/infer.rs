@@ -19,7 +19,7 @@ pub fn infer(op: &Op, inputs: &[&Type]) -> Inferred {
     let arity = match op {
         Op::Arg | Op::Const(_) => 0,
         Op::Pointwise(op) => op.arity(),
-        Op::Cast(_) | Op::Reduce(_) | Op::Softmax | Op::Argmax => 1,
+        Op::Cast(_) | Op::Reduce(_) | Op::Softmax | Op::Argmax | Op::Dequantize => 1,
         Op::Slice { .. } | Op::Reshape { .. } => 1,
         Op::RmsNorm { .. } | Op::Linear | Op::Rope { .. } | Op::Embed => 2,
         Op::LayerNorm { .. } => 3,
@@ -69,6 +69,10 @@ pub fn infer(op: &Op, inputs: &[&Type]) -> Inferred {
         Op::Append => append(op, inputs),
         Op::Attend { .. } => attend(op, inputs),
         Op::Embed => embed(op, inputs),
+        Op::Dequantize => match inputs[0] {
+            Type::Weight { n, k, .. } => Ok(Type::tensor(DType::F32, vec![n.clone(), k.clone()])),
+            _ => Err(Diagnostic::new(Code::Kind, "`dequantize` takes a weight", "")),
+        },
     }
 }
 

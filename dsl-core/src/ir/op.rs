@@ -72,6 +72,8 @@ pub enum Op {
     },
     /// Row `tokens[i]` of a table. `[tokens, weight]`
     Embed,
+    /// Every element of a weight as a number: `f32[N, K]`. `[weight]`
+    Dequantize,
 }
 
 /// Which elements of a head rotate together.
@@ -187,6 +189,7 @@ pointwise_ops! { x;
     Tanh "tanh" 1 26 "the hyperbolic tangent" math::tanh(x[0]);
     Relu "relu" 1 2 "`max(a, 0)`" math::relu(x[0]);
     Recip "recip" 1 9 "`1 / a`" math::recip(x[0]);
+    Round "round" 1 6 "the nearest integer, halves to the even one" math::round(x[0]);
     Sqrt "sqrt" 1 9 "the square root" math::sqrt(x[0]);
     Rsqrt "rsqrt" 1 18 "`1 / sqrt(a)`" math::rsqrt(x[0]);
     Softcap "softcap" 2 37 "`cap · tanh(a / cap)`" math::softcap(x[0], x[1]);
@@ -221,6 +224,7 @@ impl Op {
             Op::Append => "append",
             Op::Attend { .. } => "attend",
             Op::Embed => "embed",
+            Op::Dequantize => "dequantize",
         }
     }
 
@@ -241,7 +245,8 @@ impl Op {
             | Op::Rope { .. }
             | Op::Append
             | Op::Attend { .. }
-            | Op::Embed => false,
+            | Op::Embed
+            | Op::Dequantize => false,
         }
     }
 
@@ -263,7 +268,8 @@ impl Op {
             | Op::Rope { .. }
             | Op::Append
             | Op::Attend { .. }
-            | Op::Embed => false,
+            | Op::Embed
+            | Op::Dequantize => false,
         }
     }
 }

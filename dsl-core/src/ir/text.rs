@@ -187,7 +187,8 @@ fn attributes(op: &Op) -> Vec<(&'static str, String)> {
         | Op::Argmax
         | Op::Linear
         | Op::Append
-        | Op::Embed => Vec::new(),
+        | Op::Embed
+        | Op::Dequantize => Vec::new(),
     }
 }
 
@@ -248,6 +249,7 @@ fn parse_op(name: &str, attributes: &[(&str, &str)]) -> Parsed<Op> {
             operand: find("operand").map_or(Ok(DType::F32), parse_dtype)?,
         },
         "embed" => Op::Embed,
+        "dequantize" => Op::Dequantize,
         _ => {
             let reduction = Reduction::ALL.into_iter().find(|r| r.row_name() == name);
             match (Pointwise::from_name(name), reduction) {

@@ -208,6 +208,13 @@ impl<'a> Call<'a> {
                 }
                 _ => Vec::new(),
             },
+            Op::Dequantize => match (&self.graph[value.inputs[0]].ty, self.arg(value.inputs[0])) {
+                (Type::Weight { format, .. }, Some(Datum::Weight(packed))) => {
+                    let places = (0..packed.n).flat_map(|n| (0..packed.k).map(move |k| (n, k)));
+                    places.map(|(n, k)| format.decode(packed, n, k)).collect()
+                }
+                _ => Vec::new(),
+            },
             Op::Embed => match (&self.graph[value.inputs[1]].ty, self.arg(value.inputs[1])) {
                 (Type::Weight { format, .. }, Some(Datum::Weight(packed))) => {
                     row::embed(x, format, packed)?

@@ -60,6 +60,7 @@ fn eval(op: Pointwise, [a, b, c]: [f64; 3]) -> f64 {
         Pointwise::GeluErf => gate(a, 0.5 * libm::erfc(-a * FRAC_1_SQRT_2)),
         Pointwise::Sigmoid => sigmoid(a),
         Pointwise::Tanh => libm::tanh(a),
+        Pointwise::Round => a.round_ties_even(),
         Pointwise::Relu => greater(a, 0.0),
         Pointwise::Recip => 1.0 / a,
         Pointwise::Sqrt => libm::sqrt(a),

@@ -126,7 +126,8 @@ fn load_bytes(cx: &Context<'_>, members: &[ValueId], id: ValueId) -> usize {
             let whole = cx
                 .member_users(id)
                 .iter()
-                .any(|user| members.binary_search(user).is_ok() && graph[*user].op == Op::Linear);
+                .filter(|user| members.binary_search(user).is_ok())
+                .any(|&user| matches!(graph[user].op, Op::Linear | Op::Dequantize));
             let rows = members
                 .iter()
                 .filter(|&&m| graph[m].op == Op::Embed)
@@ -170,6 +171,10 @@ fn instructions(graph: &Graph, id: ValueId) -> usize {
         Op::Append => 6,
         Op::Slice { .. } | Op::Reshape { .. } => 2,
         Op::Arg | Op::Const(_) | Op::Linear | Op::Attend { .. } | Op::Embed => 0,
+        Op::Dequantize => match &graph[graph[id].inputs[0]].ty {
+            Type::Weight { format, .. } => weight_instructions(format),
+            _ => 0,
+        },
     }
 }
 

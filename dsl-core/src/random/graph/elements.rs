@@ -9,9 +9,17 @@ use crate::ir::{Dim, Op, Pointwise, Reduction, Role, Type, ValueId};
 const NUMBERS: [f32; 6] = [0.75, 2.5, 1e-3, -0.5, -1.25, -2.75];
 
 impl Builder {
+    /// Any operation but `round`: where it jumps, no two computations need agree.
+    fn pick_pointwise(&mut self) -> Pointwise {
+        let jumps = |op: &&Pointwise| **op == Pointwise::Round;
+        let smooth: Vec<Pointwise> =
+            Pointwise::ALL.iter().filter(|op| !jumps(op)).copied().collect();
+        self.rng.pick(&smooth)
+    }
+
     pub(super) fn unary(&mut self) {
         let x = self.pick();
-        let op = self.rng.pick(Pointwise::ALL);
+        let op = self.pick_pointwise();
         let (value, size) = match op {
             Pointwise::Exp => {
                 let x = self.pointwise(Pointwise::Tanh, &[x.value]);
@@ -43,7 +51,7 @@ impl Builder {
     pub(super) fn binary(&mut self) {
         let a = self.pick();
         let b = self.second(a.width);
-        let op = self.rng.pick(Pointwise::ALL);
+        let op = self.pick_pointwise();
         let (value, size) = match op {
             Pointwise::Mul => {
                 // One factor of at most 1.
