@@ -18,6 +18,9 @@ pub struct Target {
     pub instructions_per_ns: f64,
     /// What one more kernel in a graph costs, bytes and arithmetic aside.
     pub launch_ns: f64,
+    /// Operations of an expression, as compilers of the field count them, beyond which it is not
+    /// considered to compute it anew in every output of a matrix product.
+    pub max_inline_ops: usize,
 }
 
 const KIB: usize = 1024;
@@ -55,5 +58,14 @@ const fn target(
     launch_ns: f64,
 ) -> Target {
     let instructions_per_ns = n_sms as f64 * LANES * clock_ghz;
-    Target { name, arch, n_sms, shared_bytes, dram_bytes_per_ns, instructions_per_ns, launch_ns }
+    Target {
+        name,
+        arch,
+        n_sms,
+        shared_bytes,
+        dram_bytes_per_ns,
+        instructions_per_ns,
+        launch_ns,
+        max_inline_ops: 30,
+    }
 }

@@ -20,6 +20,9 @@ pub struct Cost {
     pub ns: f64,
 }
 
+/// Instructions that take one element of a linear's operand to where it is multiplied.
+const OPERAND_INSTRUCTIONS: usize = 3;
+
 /// What a kernel with these members (ascending) reads from memory and what it writes, each once,
 /// ascending.
 pub(crate) fn traffic(cx: &Context<'_>, members: &[ValueId]) -> (Vec<ValueId>, Vec<ValueId>) {
@@ -93,11 +96,14 @@ pub(crate) fn cost(
                     _ => 0,
                 })
                 .sum();
-            let stage = launch.n_blocks * linear.n_rows * linear.k * 3;
-            products
-                + stage
-                + launch.n_blocks * prologue(linear.n_rows * linear.k)
-                + once(&structure.epilogue)
+            // In shared memory each block computes the operand once; inline, each output does.
+            let n_elements = linear.n_rows * linear.k;
+            let times = match linear.staged {
+                true => launch.n_blocks,
+                false => linear.groups.iter().map(|group| group.len * group.segments.len()).sum(),
+            };
+            let operand = times * (OPERAND_INSTRUCTIONS * n_elements + prologue(n_elements));
+            products + operand + once(&structure.epilogue)
         }
         Template::Attend { anchor } => {
             let (n_rows, heads, head_dim, kv_heads) = schedule::attend_dims(graph, *anchor);

@@ -13,6 +13,7 @@ mod decision;
 mod digest;
 mod explain;
 mod json;
+mod operand;
 mod partition;
 pub mod passes;
 pub mod rules;
@@ -24,6 +25,7 @@ pub use budget::Budget;
 pub use cost::Cost;
 pub use decision::{Decision, Reason, Verdict};
 pub use digest::digest;
+pub use operand::OperandPlace;
 pub use passes::{CompileError, PASSES, Pass};
 pub use schedule::Launch;
 pub use structure::{Group, Linear, PairOrder, Rows, Segment, Structure, Template};
@@ -96,6 +98,15 @@ pub enum Place {
 /// If the graph breaks a rule of [`Graph::verify`]. Every verified graph has a plan.
 pub fn compile(graph: &Graph, options: &Options) -> Result<Plan, CompileError> {
     passes::run(graph, options)
+}
+
+/// Like [`compile`], but the expressions that linears multiply are computed at `place` wherever
+/// that is legal, whatever it costs: to be measured.
+///
+/// # Errors
+/// Those of [`compile`].
+pub fn compile_at(graph: &Graph, place: OperandPlace) -> Result<Plan, CompileError> {
+    passes::run_at(graph, place)
 }
 
 impl Plan {

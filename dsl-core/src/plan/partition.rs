@@ -12,6 +12,7 @@
 use super::context::Context;
 use super::cost::{self, Cost};
 use super::decision::{Decision, Reason, Verdict};
+use super::operand::{self, OperandPlace};
 use super::rules::{RULES, Rule, sibling_linear};
 use super::structure::{Structure, Template, structure};
 use crate::ir::{Op, ValueId};
@@ -46,6 +47,8 @@ enum Merge {
 struct Search<'a> {
     cx: &'a Context<'a>,
     target: &'a Target,
+    /// Where operands of linears are computed whatever it costs.
+    wanted: Option<OperandPlace>,
     /// Grown kernels; `None` where one was merged into another.
     drafts: Vec<Option<Draft>>,
     /// The kernel of each value.
@@ -68,8 +71,13 @@ const MAX_PARAMETERS: usize = 500;
 const GAIN_STEP_NS: f64 = 10.0;
 
 /// Partitions the live operations of a graph.
-pub(crate) fn partition(cx: &Context<'_>, target: &Target, fusion: bool) -> Partition {
-    let mut search = Search::new(cx, target);
+pub(crate) fn partition(
+    cx: &Context<'_>,
+    target: &Target,
+    fusion: bool,
+    wanted: Option<OperandPlace>,
+) -> Partition {
+    let mut search = Search::new(cx, target, wanted);
     if fusion {
         search.merge_siblings();
         while search.merge_best() {}
@@ -82,10 +90,11 @@ pub(crate) fn partition(cx: &Context<'_>, target: &Target, fusion: bool) -> Part
 }
 
 impl<'a> Search<'a> {
-    fn new(cx: &'a Context<'a>, target: &'a Target) -> Search<'a> {
+    fn new(cx: &'a Context<'a>, target: &'a Target, wanted: Option<OperandPlace>) -> Search<'a> {
         let mut search = Search {
             cx,
             target,
+            wanted,
             drafts: Vec::new(),
             kernel_of: vec![None; cx.graph.values.len()],
             consumers: Vec::new(),
@@ -120,7 +129,8 @@ impl<'a> Search<'a> {
         if n_parameters > MAX_PARAMETERS {
             return Err(Reason::Parameters { n_parameters, limit: MAX_PARAMETERS });
         }
-        let cost = cost::cost(self.cx, &members, &structure, (&loads, &stores), self.target);
+        let (structure, cost) =
+            operand::cheapest(self.cx, &members, structure, self.target, self.wanted);
         Ok(Draft { members, structure, cost })
     }
 
@@ -277,7 +287,12 @@ impl<'a> Search<'a> {
         match RULES.iter().find(joins) {
             Some(rule) => {
                 let before: Vec<&Cost> = drafts.iter().map(|draft| &draft.cost).collect();
-                let gain_ns = (rule.gain_ns)(&before, &draft.cost);
+                let gain_ns = match (self.wanted, operand::place_of(&draft.structure)) {
+                    (Some(OperandPlace::Scratch), Some(_)) => f64::NEG_INFINITY,
+                    // Also where the greedy search would not go.
+                    (Some(place), Some(found)) if place == found => 1e9,
+                    _ => (rule.gain_ns)(&before, &draft.cost),
+                };
                 Merge::Legal { rule, draft, gain_ns }
             }
             None => Merge::Not(Reason::TwoTemplates {

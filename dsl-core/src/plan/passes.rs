@@ -4,7 +4,9 @@ use super::context::Context;
 use super::cost::traffic;
 use super::partition::{self, Draft};
 use super::structure::Template;
-use super::{Decision, Kernel, Options, Place, Plan, buffers, cost, schedule};
+use super::{
+    Decision, Kernel, OperandPlace, Options, Place, Plan, buffers, cost, operand, schedule,
+};
 use crate::ir::{Graph, VerifyError};
 use crate::target::{REFERENCE, family_shared_bytes};
 use std::fmt;
@@ -77,6 +79,7 @@ impl std::error::Error for CompileError {}
 struct State<'a> {
     cx: Context<'a>,
     options: Options,
+    wanted: Option<OperandPlace>,
     drafts: Vec<Draft>,
     decisions: Vec<Decision>,
     notes: Vec<String>,
@@ -92,6 +95,10 @@ pub(crate) fn run(graph: &Graph, options: &Options) -> Result<Plan, CompileError
     run_watched(graph, options, &mut |_, _| {})
 }
 
+pub(crate) fn run_at(graph: &Graph, place: OperandPlace) -> Result<Plan, CompileError> {
+    run_passes(graph, &Options::default(), Some(place), &mut |_, _| {})
+}
+
 /// Plans a graph and shows `watch` what each pass made of it: the text of the kernels, or
 /// `(unchanged)`.
 ///
@@ -102,10 +109,20 @@ pub fn run_watched(
     options: &Options,
     watch: &mut Watcher<'_>,
 ) -> Result<Plan, CompileError> {
+    run_passes(graph, options, None, watch)
+}
+
+fn run_passes(
+    graph: &Graph,
+    options: &Options,
+    wanted: Option<OperandPlace>,
+    watch: &mut Watcher<'_>,
+) -> Result<Plan, CompileError> {
     let mut state = State {
         // Unverified operands may be out of order, so the context waits for `verify`.
         cx: Context::empty(graph, family_shared_bytes()),
         options: *options,
+        wanted,
         drafts: Vec::new(),
         decisions: Vec::new(),
         notes: Vec::new(),
@@ -159,7 +176,7 @@ fn verify(state: &mut State<'_>) -> Result<(), CompileError> {
 }
 
 fn partition(state: &mut State<'_>) -> Result<(), CompileError> {
-    let partition = partition::partition(&state.cx, REFERENCE, state.options.fusion);
+    let partition = partition::partition(&state.cx, REFERENCE, state.options.fusion, state.wanted);
     state.drafts = partition.kernels;
     state.decisions = partition.decisions;
     state.notes = partition.notes;
@@ -169,10 +186,14 @@ fn partition(state: &mut State<'_>) -> Result<(), CompileError> {
             continue;
         }
         let (n_ops, n_reads) = cost::expression_size(&state.cx, &draft.structure.prologue);
-        let bytes = 4 * linear.n_rows * linear.k;
+        let estimates = operand::estimates(&state.cx, &draft.members, &draft.structure, REFERENCE);
+        let estimates: Vec<String> =
+            estimates.iter().map(|(place, ns)| format!("{place} {:.2} us", ns / 1000.0)).collect();
+        let chosen = operand::place_of(&draft.structure).map_or("", OperandPlace::name);
         state.notes.push(format!(
-            "place {}  {n_ops} operations, {n_reads} reads: once a block, {bytes} B of shared memory",
-            linear.x
+            "place {}  {chosen}: {n_ops} operations, {n_reads} reads; {}",
+            linear.x,
+            estimates.join(", ")
         ));
     }
     Ok(())

@@ -68,8 +68,8 @@ pub struct Linear {
     pub k: usize,
     /// The reductions that the operand is computed from, operands before users.
     pub row_ops: Vec<ValueId>,
-    /// Whether a block keeps the operand's rows in shared memory. Otherwise it has no prologue
-    /// and reads them from memory.
+    /// Whether a block keeps the operand's rows in shared memory. Otherwise every output reads
+    /// them from memory, or computes them.
     pub staged: bool,
     /// The outputs, by which of them meet in one thread.
     pub groups: Vec<Group>,
