@@ -59,7 +59,7 @@ fn truncated_text_does_not_panic() {
 
 #[test]
 fn mutated_text_does_not_panic() {
-    const WORDS: [&str; 24] = [
+    const WORDS: [&str; 26] = [
         "",
         " ",
         "%",
@@ -82,6 +82,8 @@ fn mutated_text_does_not_panic() {
         "é",
         "index[",
         "cache ",
+        "!inline",
+        " !materialize",
         "B<=0",
         "..=",
     ];

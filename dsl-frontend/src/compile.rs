@@ -46,9 +46,12 @@ pub fn block(
             Err(error) => panic!("internal error in the planner: {error}\n{ir}"),
         })
         .collect();
-    let exceeded = budget.and_then(|budget| {
-        plans.iter().map(|plan| plan.check_budget(budget)).find(|errors| !errors.is_empty())
-    });
+    let errors = |plan: &Plan| {
+        let mut errors = plan.check_pins();
+        errors.extend(budget.iter().flat_map(|budget| plan.check_budget(budget)));
+        errors
+    };
+    let exceeded = plans.iter().map(errors).find(|errors| !errors.is_empty());
     let explains: Vec<String> = plans.iter().map(Plan::explain).collect();
     let jsons: Vec<String> = plans.iter().map(Plan::explain_json).collect();
     let block = CompiledBlock {

@@ -7,9 +7,9 @@
 //! expression: where each operand's count is below the threshold and both together are above it,
 //! the `N · K` products are written to memory and read back.
 //!
-//! - [`expression`] counts as it counts: every distinct load, number, cast and operation is one.
+//! - `expression` counts as it counts: every distinct load, number, cast and operation is one.
 //! - [`decide`] walks a graph and says what would be written, and why.
-//! - [`rewrite`] makes it a graph with pins, so that our back ends can run it and time it.
+//! - [`plan`](plan()) makes it a plan with pins, so that our back ends can run it and time it.
 //! - [`compare`] sets it beside a plan of ours.
 //!
 //! The same expression is read as PyTorch types it: the result of an operation on `bf16` is
@@ -18,7 +18,9 @@
 mod compare;
 mod decide;
 mod expression;
+mod rewrite;
 
 pub use compare::{Comparison, Written, compare};
 pub use decide::{Cause, Decided, Product, Rules, Stored, decide};
 pub use expression::{Counts, Decode};
+pub use rewrite::{FieldError, plan};

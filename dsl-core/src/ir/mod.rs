@@ -6,12 +6,14 @@
 pub mod dim;
 mod infer;
 pub mod op;
+mod pin;
 mod text;
 mod verify;
 
 pub use dim::{Dim, Shape};
 pub use infer::infer;
 pub use op::{Op, Pairing, Pointwise, Reduction};
+pub use pin::Pin;
 pub use text::ParseError;
 pub use verify::VerifyError;
 
@@ -152,6 +154,8 @@ pub struct Value {
     pub ty: Type,
     /// The user's name for it, if there is one.
     pub name: Option<Arc<str>>,
+    /// Where the program wants it to live, if it says so.
+    pub pin: Option<Pin>,
 }
 
 /// Who brings an argument.
@@ -259,8 +263,16 @@ impl Graph {
         }
     }
 
+    /// Pins a value, or leaves it to the planner. [`Graph::verify`] says which pins are legal.
+    ///
+    /// # Panics
+    /// If the graph has no such value.
+    pub fn set_pin(&mut self, value: ValueId, pin: Option<Pin>) {
+        self.values[value.index()].pin = pin;
+    }
+
     fn add(&mut self, op: Op, inputs: Vec<ValueId>, ty: Type, name: Option<Arc<str>>) -> ValueId {
-        self.values.push(Value { op, inputs, ty, name });
+        self.values.push(Value { op, inputs, ty, name, pin: None });
         ValueId(self.values.len() as u32 - 1)
     }
 

@@ -8,15 +8,16 @@
 //! arg %2 up weight Q4_1{F:1536, D:576}
 //! %3 h = rms_norm %0 %1 eps=0.00001 : f32[B<=16, D:576]
 //! %4 = linear %3 %2 : f32[B<=16, F:1536]
-//! return %4
+//! %5 = silu %4 : f32[B<=16, F:1536] !materialize
+//! return %5
 //! ```
 //!
 //! A dim is `size`, `label:size`, or `label<=size` for the batch dim. A name follows the id.
-//! A format that is not built in has a line of its own before the arguments. Comments begin with
+//! A pin ([`Pin`]) follows the type. A format that is not built in has a line of its own before the arguments. Comments begin with
 //! `;`.
 
 use super::dim::{Dim, Shape};
-use super::{Batch, Graph, Op, Pairing, Pointwise, Reduction, Role, Type, ValueId};
+use super::{Batch, Graph, Op, Pairing, Pin, Pointwise, Reduction, Role, Type, ValueId};
 use crate::dtype::DType;
 use crate::format::{self, CodeMap, Group, WeightFormat};
 use std::fmt::{self, Write};
@@ -49,8 +50,9 @@ impl fmt::Display for Graph {
             writeln!(f, "format {}", show_format(&format))?;
         }
         for arg in &self.args {
-            let (value, name, role) = (arg.value, &arg.name, arg.role.name());
-            writeln!(f, "arg {value} {name} {role} {}", show_type(&self[value].ty))?;
+            let (id, name, role) = (arg.value, &arg.name, arg.role.name());
+            let value = &self[id];
+            writeln!(f, "arg {id} {name} {role} {}{}", show_type(&value.ty), show_pin(value.pin))?;
         }
         for id in self.ids().filter(|&id| self[id].op != Op::Arg) {
             writeln!(f, "{}", self.line(id))?;
@@ -80,7 +82,7 @@ impl Graph {
         for (key, text) in attributes(&value.op) {
             line += &format!(" {key}={text}");
         }
-        line + " : " + &show_type(&value.ty)
+        line + " : " + &show_type(&value.ty) + &show_pin(value.pin)
     }
 
     /// Reads the text form. The graph is not verified yet.
@@ -123,7 +125,9 @@ fn parse_line(graph: &mut Graph, formats: &mut Vec<Arc<WeightFormat>>, line: &st
                 .into_iter()
                 .find(|r| r.name() == role)
                 .ok_or_else(|| format!("expected a role, found `{role}`"))?;
-            graph.arg(name, role, parse_type(ty, formats)?);
+            let (ty, pin) = split_pin(ty)?;
+            let value = graph.arg(name, role, parse_type(ty, formats)?);
+            graph.set_pin(value, pin);
         }
         "return" => {
             for word in rest.split_whitespace() {
@@ -153,8 +157,10 @@ fn parse_value(graph: &mut Graph, formats: &[Arc<WeightFormat>], line: &str) -> 
     let rest = words.collect::<Vec<_>>().join(" ");
     let attributes = split_attributes(&rest)?;
     let op = parse_op(op_name, &attributes)?;
+    let (ty, pin) = split_pin(ty)?;
     let ty = parse_type(ty, formats)?;
-    graph.add(op, inputs, ty, name.map(Arc::from));
+    let value = graph.add(op, inputs, ty, name.map(Arc::from));
+    graph.set_pin(value, pin);
     Ok(())
 }
 
@@ -336,6 +342,19 @@ fn parse_type(text: &str, formats: &[Arc<WeightFormat>]) -> Parsed<Type> {
     }
     let (dtype, dims) = text.split_at(text.find('[').ok_or_else(bad)?);
     Ok(Type::tensor(parse_dtype(dtype)?, parse_shape(dims)?))
+}
+
+fn show_pin(pin: Option<Pin>) -> String {
+    pin.map_or(String::new(), |pin| format!(" !{}", pin.name()))
+}
+
+/// The type's text, and the pin after it.
+fn split_pin(text: &str) -> Parsed<(&str, Option<Pin>)> {
+    let Some((ty, name)) = text.split_once('!') else { return Ok((text, None)) };
+    match Pin::ALL.into_iter().find(|pin| pin.name() == name.trim()) {
+        Some(pin) => Ok((ty, Some(pin))),
+        None => Err(format!("expected `!materialize` or `!inline`, found `!{name}`")),
+    }
 }
 
 fn show_format(format: &WeightFormat) -> String {

@@ -4,9 +4,11 @@
 //! - Every value's type is what [`infer`](super::infer) says.
 //! - Arguments are the values of [`Op::Arg`], each once, before all other values.
 //! - A cache is appended to once at most, and attended to only through that append.
+//! - A pin is one that its operation can have ([`Pin::check`]), and what is inlined is neither a
+//!   result nor viewed by one.
 //! - Results exist, are computed tensors, and are each given once.
 
-use super::{Graph, Op, Type, ValueId, infer};
+use super::{Graph, Op, Pin, Type, ValueId, infer};
 use std::fmt;
 
 /// A broken rule, and where.
@@ -34,9 +36,19 @@ impl Graph {
     pub fn verify(&self) -> Result<(), Vec<VerifyError>> {
         let mut errors = Vec::new();
         let mut appended = Vec::new();
+        // Like `Graph::base`, for operands that may be missing or out of order.
+        let mut bases: Vec<ValueId> = Vec::new();
         for id in self.ids() {
             let mut fail = |message: String| errors.push(VerifyError { value: id, message });
             let value = &self[id];
+            let viewed = value.inputs.first().filter(|_| value.op.is_view());
+            let base = viewed.and_then(|input| bases.get(input.index()).copied());
+            bases.push(base.unwrap_or(id));
+            if let Some(pin) = value.pin
+                && let Err(reason) = pin.check(&value.op)
+            {
+                fail(format!("`{}` cannot be pinned `{}`: {reason}", value.op.name(), pin.name()));
+            }
             if let Some(late) = value.inputs.iter().find(|input| **input >= id) {
                 fail(format!("operand {late} does not come before its user"));
                 continue;
@@ -81,6 +93,11 @@ impl Graph {
             });
             if !ok {
                 let message = "a result is a computed tensor".to_string();
+                errors.push(VerifyError { value: output, message });
+            }
+            let base = bases.get(output.index()).and_then(|base| self.values.get(base.index()));
+            if base.is_some_and(|base| base.pin == Some(Pin::Inline)) {
+                let message = "a result is stored, and cannot be pinned `inline`".to_string();
                 errors.push(VerifyError { value: output, message });
             }
         }

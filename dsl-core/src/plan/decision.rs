@@ -1,6 +1,6 @@
 //! Why two operations share a kernel or do not, as a value that explains itself.
 
-use crate::ir::ValueId;
+use crate::ir::{Pin, ValueId};
 use std::fmt;
 
 /// Why a producer and a consumer are in kernels of their own.
@@ -59,6 +59,8 @@ pub enum Reason {
         /// Time that the work done more than once costs.
         cost_ns: f64,
     },
+    /// The program pins the value.
+    Pinned(Pin),
     /// Fusion is switched off.
     Off,
     /// Nothing needs the consumer.
@@ -93,6 +95,7 @@ impl fmt::Display for Reason {
             Reason::NoGain { saved_ns, cost_ns } => {
                 write!(f, "no gain: saves {saved_ns:.0} ns, costs {cost_ns:.0} ns")
             }
+            Reason::Pinned(pin) => write!(f, "pinned: the program says `{}()`", pin.name()),
             Reason::Off => f.write_str("fusion is off"),
             Reason::Dead => f.write_str("dead: nothing needs the consumer"),
         }
@@ -113,6 +116,7 @@ impl Reason {
         "rows",
         "parameters",
         "no gain",
+        "pinned",
         "fusion is off",
         "dead",
     ];

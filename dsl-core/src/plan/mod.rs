@@ -12,6 +12,7 @@ mod cost;
 mod decision;
 mod digest;
 mod explain;
+mod inline;
 mod json;
 mod operand;
 mod partition;
@@ -30,7 +31,8 @@ pub use passes::{CompileError, PASSES, Pass};
 pub use schedule::Launch;
 pub use structure::{Group, Linear, PairOrder, Rows, Segment, Structure, Template};
 
-use crate::ir::{Graph, ValueId};
+use crate::diag::{Code, Diagnostic};
+use crate::ir::{Graph, Pin, ValueId};
 
 /// What a program may choose about its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +145,26 @@ impl Plan {
     /// How many kernels one call launches.
     pub fn n_launches(&self) -> usize {
         self.kernels.len()
+    }
+
+    /// One error for every pin that could not be kept, with the reason.
+    pub fn check_pins(&self) -> Vec<Diagnostic> {
+        let graph = self.graph();
+        let apart = self.decisions.iter().filter_map(|decision| match &decision.verdict {
+            Verdict::Apart(reason) if graph[decision.producer].pin == Some(Pin::Inline) => {
+                Some((decision, reason))
+            }
+            _ => None,
+        });
+        let error = |(decision, reason): (&Decision, &Reason)| {
+            let (value, user) = (graph.label(decision.producer), graph.label(decision.consumer));
+            Diagnostic::new(
+                Code::Budget,
+                format!("{value} cannot be computed inline in {user}: {reason}"),
+                "leave `inline()` out, and the planner finds the cheapest place",
+            )
+        };
+        apart.map(error).collect()
     }
 
     /// Rows of the batch dim that the plan is for: the bucket, or 1 if there is no batch dim.

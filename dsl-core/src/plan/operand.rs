@@ -15,8 +15,8 @@
 
 use super::context::Context;
 use super::cost::{self, Cost};
-use super::structure::{Structure, Template, structure};
-use crate::ir::ValueId;
+use super::structure::{Linear, Structure, Template, structure};
+use crate::ir::{Pin, ValueId};
 use crate::target::Target;
 use std::fmt;
 
@@ -69,7 +69,7 @@ fn inlined(cx: &Context<'_>, structure: &Structure, target: &Target) -> Option<S
     let (n_ops, _) = cost::expression_size(cx, &structure.prologue);
     let legal = !structure.prologue.is_empty()
         && linear.row_ops.is_empty()
-        && n_ops <= target.max_inline_ops;
+        && (n_ops <= target.max_inline_ops || is_pinned_inline(cx, linear));
     let inlined = || {
         let mut structure = structure.clone();
         if let Template::Linear(linear) = &mut structure.template {
@@ -78,6 +78,11 @@ fn inlined(cx: &Context<'_>, structure: &Structure, target: &Target) -> Option<S
         structure
     };
     legal.then(inlined)
+}
+
+/// Whether the program says that the operand is computed inline.
+pub(crate) fn is_pinned_inline(cx: &Context<'_>, linear: &Linear) -> bool {
+    cx.graph[cx.source(linear.x)].pin == Some(Pin::Inline)
 }
 
 /// The cheapest way to run a kernel with this structure, or the one that is wanted.
@@ -93,8 +98,13 @@ pub(crate) fn cheapest(
         |structure: &Structure| cost::cost(cx, members, structure, (&loads, &stores), target);
     let shared = cost_of(&structure);
     let Some(other) = inlined(cx, &structure, target) else { return (structure, shared) };
+    let is_pinned = match &structure.template {
+        Template::Linear(linear) => is_pinned_inline(cx, linear),
+        _ => false,
+    };
     let inline = cost_of(&other);
     let is_inline = match wanted {
+        _ if is_pinned => true,
         Some(place) => place == OperandPlace::Inline,
         None => inline.ns < shared.ns,
     };

@@ -15,7 +15,7 @@ use super::decision::{Decision, Reason, Verdict};
 use super::operand::{self, OperandPlace};
 use super::rules::{RULES, Rule, sibling_linear};
 use super::structure::{Structure, Template, structure};
-use crate::ir::{Op, ValueId};
+use crate::ir::{Op, Pin, ValueId};
 use crate::target::Target;
 use std::collections::BTreeMap;
 
@@ -79,6 +79,7 @@ pub(crate) fn partition(
 ) -> Partition {
     let mut search = Search::new(cx, target, wanted);
     if fusion {
+        search.merge_inlined();
         search.merge_siblings();
         while search.merge_best() {}
     }
@@ -141,6 +142,14 @@ impl<'a> Search<'a> {
         let members = |&index: &usize| self.drafts[index].iter().flat_map(|d| &d.members);
         let mut all: Vec<ValueId> = set.iter().flat_map(members).copied().collect();
         all.sort_unstable();
+        let is_split = |&id: &ValueId| {
+            let inside = |user: &ValueId| all.binary_search(user).is_ok();
+            self.cx.graph[id].pin == Some(Pin::Materialize)
+                && self.cx.member_users(id).iter().any(inside)
+        };
+        if all.iter().any(is_split) {
+            return Err(Reason::Pinned(Pin::Materialize));
+        }
         self.draft(all)
     }
 
@@ -201,6 +210,31 @@ impl<'a> Search<'a> {
             }
         }
         false
+    }
+
+    /// Puts every value that is pinned inline into its user's kernel, users first, so that what is
+    /// inlined into an inlined value comes along.
+    fn merge_inlined(&mut self) {
+        for id in self.cx.graph.ids().rev() {
+            if self.cx.graph[id].pin != Some(Pin::Inline) {
+                continue;
+            }
+            let users = self.cx.member_users(id).to_vec();
+            for user in users {
+                let (Some(own), Some(other)) =
+                    (self.kernel_of[id.index()], self.kernel_of[user.index()])
+                else {
+                    continue;
+                };
+                if own == other {
+                    continue;
+                }
+                // What cannot be joined is left apart, and the plan says why.
+                if let Ok(draft) = self.merged(&[own, other]) {
+                    self.replace(&[own, other], draft, "inline");
+                }
+            }
+        }
     }
 
     fn merge_siblings(&mut self) {

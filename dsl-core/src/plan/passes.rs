@@ -5,7 +5,7 @@ use super::cost::traffic;
 use super::partition::{self, Draft};
 use super::structure::Template;
 use super::{
-    Decision, Kernel, OperandPlace, Options, Place, Plan, buffers, cost, operand, schedule,
+    Decision, Kernel, OperandPlace, Options, Place, Plan, buffers, cost, inline, operand, schedule,
 };
 use crate::ir::{Graph, VerifyError};
 use crate::target::{REFERENCE, family_shared_bytes};
@@ -118,6 +118,9 @@ fn run_passes(
     wanted: Option<OperandPlace>,
     watch: &mut Watcher<'_>,
 ) -> Result<Plan, CompileError> {
+    // Copies are made of a graph that is in order only; `verify` refuses the others.
+    let expanded = graph.verify().ok().and_then(|()| inline::expanded(graph));
+    let graph = expanded.as_ref().unwrap_or(graph);
     let mut state = State {
         // Unverified operands may be out of order, so the context waits for `verify`.
         cx: Context::empty(graph, family_shared_bytes()),

@@ -12,6 +12,7 @@
 
 use super::context::Context;
 use super::decision::Reason;
+use super::operand;
 use crate::ir::{Graph, Op, Pairing, Type, ValueId, dim};
 
 /// What a kernel is built around, and what runs before and after.
@@ -385,7 +386,8 @@ fn linear_kernel(
     let mut linear = Linear { x, n_rows, k, row_ops, staged: true, groups };
     let need_bytes = super::schedule::linear_shared_bytes(&linear);
     if need_bytes > cx.shared_bytes {
-        if !prologue.is_empty() {
+        let is_inline = linear.row_ops.is_empty() && operand::is_pinned_inline(cx, &linear);
+        if !prologue.is_empty() && !is_inline {
             return Err(Reason::SharedMemory { need_bytes, have_bytes: cx.shared_bytes });
         }
         linear.staged = false;
