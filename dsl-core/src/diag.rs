@@ -43,6 +43,7 @@ codes! {
     Cache "a cache appended to twice, or attended to before an append",
     Recursion "a function that calls itself",
     Return "a result of another type than the signature says",
+    Pin "a pin on a value whose place nobody can choose, or two on one value",
     Budget "a plan that exceeds its budget",
 }
 

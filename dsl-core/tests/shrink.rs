@@ -1,6 +1,6 @@
 //! Shrinking finds the few values that a fault needs, and nothing that is no graph.
 
-use fuseline_core::ir::{Graph, Op, Pairing, Pointwise, Type, ValueId};
+use fuseline_core::ir::{Graph, Op, Pairing, Pin, Pointwise, Type, ValueId};
 use fuseline_core::oracle::run;
 use fuseline_core::random::{GraphOptions, MAX_SHRINK_CALLS, random_args, random_graph, shrink};
 
@@ -187,4 +187,24 @@ fn names_stay_apart() {
     let small = shrunk(&graph, fails);
     let names: Vec<&str> = small.args.iter().map(|arg| &*arg.name).collect();
     assert_eq!(names, ["cut0", "cut2"], "{small}");
+}
+
+/// What an inlined value feeds may go, and then it is a result, which has no such pin.
+#[test]
+fn pins_that_a_fault_does_not_need_go() {
+    let text = "block b
+        arg %0 x input f32[4, 8]
+        %1 = exp %0 : f32[4, 8] !inline
+        %2 = silu %1 : f32[4, 8] !materialize
+        %3 = neg %2 : f32[4, 8]
+        return %3";
+    let graph = Graph::parse(text).unwrap();
+    let exp = |graph: &Graph, id: ValueId| graph[id].op == Op::Pointwise(Pointwise::Exp);
+    let small = shrunk(&graph, |graph| has(graph, exp));
+    assert_eq!(small.values.len(), 2, "{small}");
+    assert!(small.values.iter().all(|value| value.pin.is_none()), "{small}");
+    let inlined = |graph: &Graph, id: ValueId| graph[id].pin == Some(Pin::Inline);
+    let small = shrunk(&graph, |graph| has(graph, inlined));
+    let pins: Vec<Option<Pin>> = small.values.iter().map(|value| value.pin).collect();
+    assert_eq!(pins, [None, Some(Pin::Inline), None], "{small}");
 }

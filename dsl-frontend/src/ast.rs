@@ -24,6 +24,14 @@ pub struct Module {
     pub functions: Vec<Function>,
 }
 
+impl Module {
+    /// Whether a function of the module is a block with plans of its own. A private one is only
+    /// inlined.
+    pub fn plans(&self, function: &Function) -> bool {
+        self.lone || !matches!(function.vis, syn::Visibility::Inherited)
+    }
+}
+
 /// A weight format declared with `#[weight_format(…)] pub struct Name;`.
 #[derive(Debug)]
 pub struct Format {

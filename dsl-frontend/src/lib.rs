@@ -139,8 +139,8 @@ fn unit(
     let graphs = lower::graphs(module, &signatures, &dims, errors);
     let mut blocks = Vec::new();
     for (function, graph) in module.functions.iter().zip(&graphs) {
-        let visible = module.lone || !matches!(function.vis, syn::Visibility::Inherited);
-        if let (false, Some(note)) = (visible, &function.budget) {
+        let planned = module.plans(function);
+        if let (false, Some(note)) = (planned, &function.budget) {
             errors.push(Error::new(
                 note.extent,
                 Code::Attribute,
@@ -148,7 +148,7 @@ fn unit(
                 "put the budget on the function that calls it, or write `pub`",
             ));
         }
-        let planned = graph.as_ref().filter(|_| visible).map(|graph| {
+        let block = graph.as_ref().filter(|_| planned).map(|graph| {
             let mut path = vec![module.name.unraw().to_string()];
             path.extend(name.as_ref().map(Ident::to_string));
             if !module.lone {
@@ -162,7 +162,7 @@ fn unit(
             }
             block
         });
-        blocks.push(planned);
+        blocks.push(block);
     }
     Unit { name, dims, signatures, graphs, blocks }
 }

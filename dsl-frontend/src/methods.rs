@@ -7,7 +7,7 @@ use crate::lower::{Bound, Lowering, Operand, count, describe};
 use crate::signature::dtype_of;
 use fuseline_core::diag::{Code, nearest};
 use fuseline_core::dtype::DType;
-use fuseline_core::ir::{Dim, Op, Pairing, Pointwise, Reduction, Shape, Type};
+use fuseline_core::ir::{Dim, Op, Pairing, Pin, Pointwise, Reduction, Shape, Type};
 use proc_macro2::Ident;
 use std::ops::RangeInclusive;
 
@@ -47,6 +47,8 @@ pub const METHODS: &[Method] = &[
     row("append", "append(keys, values, pos)", 3..=3, &[], append),
     row("attend", "attend(cache, scale)", 2..=2, &["window", "softcap", "sinks"], attend),
     row("embed", "embed(table)", 1..=1, &[], embed),
+    row("materialize", "materialize()", 0..=0, &[], |call| call.pin(Pin::Materialize)),
+    row("inline", "inline()", 0..=0, &[], |call| call.pin(Pin::Inline)),
 ];
 
 const fn row(
@@ -206,6 +208,10 @@ impl Call<'_, '_> {
 
     fn unary(mut self, op: Op) -> Result<Bound, Reported> {
         self.push(op, vec![self.receiver])
+    }
+
+    fn pin(self, pin: Pin) -> Result<Bound, Reported> {
+        self.lowering.pin(pin, self.receiver, self.name.span().into()).map(Bound::Value)
     }
 
     fn pointwise(mut self, op: Pointwise) -> Result<Bound, Reported> {

@@ -100,6 +100,8 @@ const WORDS: &[&str] = &[
     "Interleaved",
     "HalfSplit",
     "silu",
+    "inline",
+    "materialize",
     "max",
     "clamp",
     "select",

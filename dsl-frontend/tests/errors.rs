@@ -344,6 +344,57 @@ fn cases() -> Vec<Case> {
                 (Code::Budget, "budget", "`f` needs 256 B of scratch memory, its budget is 16 B"),
             ],
         ),
+        // Pins
+        body(
+            "let y = x; y.inline() + up.materialize() + ids.inline() + pos.materialize() + kv.inline()",
+            &[
+                (Code::Pin, "inline", "`inline()` does not apply to the argument `x`"),
+                (Code::Pin, "materialize", "`materialize()` does not apply to the argument `up`"),
+                (Code::Pin, "inline", "`inline()` does not apply to the argument `ids`"),
+                (Code::Pin, "materialize", "`materialize()` does not apply to the argument `pos`"),
+                (Code::Pin, "inline", "`inline()` does not apply to the argument `kv`"),
+            ],
+        ),
+        body(
+            "let k = x.linear(sq).split(32, 32); let (k, v) = k; let k = k.heads(KV).materialize(); let c = kv.append(v.heads(KV), v.heads(KV), pos).materialize(); let n = 2.0.inline(); let m = (-1).materialize(); x",
+            &[
+                (Code::Pin, "materialize", "`materialize()` does not apply to a view"),
+                (Code::Pin, "materialize", "`materialize()` does not apply to a cache"),
+                (Code::Pin, "inline", "`inline()` does not apply to a number"),
+                (Code::Pin, "materialize", "`materialize()` does not apply to a number"),
+            ],
+        ),
+        body(
+            "let a = x.linear(sq).inline(); let b = x.sum().inline(); let c = x.heads(H).inline(); let d = ids.embed(up).inline(); let e = x.rms_norm(norm, 1e-5).inline(); x.silu(a)",
+            &[
+                (Code::Pin, "inline", "`inline()` does not apply to the result of `linear`"),
+                (Code::Pin, "inline", "`inline()` does not apply to the result of `sum`"),
+                (Code::Pin, "inline", "`inline()` does not apply to a view"),
+                (Code::Pin, "inline", "`inline()` does not apply to the result of `embed`"),
+                (Code::Pin, "inline", "`inline()` does not apply to the result of `rms_norm`"),
+                (Code::ArgCount, "silu", "`silu` takes 0 arguments, found 1"),
+            ],
+        ),
+        body(
+            "let h = x.silu(); let a = h.inline(); let b = h.materialize(); let c = x.exp().materialize().inline(); a",
+            &[
+                (Code::Pin, "materialize", "`materialize()` does not apply to a value that `inline()` pins already"),
+                (Code::Pin, "inline", "`inline()` does not apply to a value that `materialize()` pins already"),
+                (Code::Pin, "inline", "`inline()` does not apply to a result of the block"),
+            ],
+        ),
+        body(
+            "x.exp().view(B, 2, 32).flatten().inline(3)",
+            &[(Code::ArgCount, "inline", "`inline` takes 0 arguments, found 1")],
+        ),
+        body(
+            "x.exp().inline().view(B, 2, 32).flatten()",
+            &[(Code::Pin, "inline", "`inline()` does not apply to a result of the block")],
+        ),
+        body(
+            "x.split(32, 32).materialize()",
+            &[(Code::Kind, "split", "a tuple of 2 where one value is needed")],
+        ),
         // Errors of a configuration say so; those of an inlined function are at its call.
         program(
             "#[decode(B = 1, a { D = 32 }, b { D = 48 })] mod m {
@@ -435,8 +486,11 @@ fn messages_keep_to_the_style() {
 
 #[test]
 fn helps_name_the_slip_of_the_keyboard() {
-    let case = body("x.rmsnorm(norm, 1e-5) + x.rms_norm(nornm, 1e-5)", &[]);
+    let case = body("x.rmsnorm(norm, 1e-5) + x.rms_norm(nornm, 1e-5) + x.exp().materialise()", &[]);
     let helps: Vec<String> =
         errors(&case.program).list().iter().map(|error| error.diagnostic.help.clone()).collect();
-    assert_eq!(helps, ["did you mean `rms_norm`?", "did you mean `norm`?"]);
+    assert_eq!(
+        helps,
+        ["did you mean `rms_norm`?", "did you mean `norm`?", "did you mean `materialize`?"]
+    );
 }

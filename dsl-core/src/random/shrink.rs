@@ -1,7 +1,7 @@
 //! From a graph that shows a fault, a smaller graph that still shows it.
 
 use super::graph::is_computed;
-use crate::ir::{Graph, Op, Role, Type, Value, ValueId};
+use crate::ir::{Graph, Op, Pin, Role, Type, Value, ValueId};
 use std::collections::BTreeSet;
 
 /// How many graphs [`shrink`] asks about at most.
@@ -18,6 +18,7 @@ pub const MAX_SHRINK_CALLS: usize = 200;
 /// - one append fewer;
 /// - a computed tensor as the only result, or an operand in the place of a result;
 /// - an argument in the place of a computed tensor;
+/// - a pin fewer;
 /// - as many rows in each call as the batch dim has room for, or no batch dim.
 ///
 /// Results go before all else, since each takes much with it. What is then unused goes too,
@@ -52,13 +53,14 @@ fn step(
     candidates.into_iter().find(|candidate| fails(candidate))
 }
 
-/// What shrinks: values, those that are computed, results, and how calls may differ.
-fn size(graph: &Graph) -> [usize; 4] {
+/// What shrinks: values, those that are computed, results, pins, and how calls may differ.
+fn size(graph: &Graph) -> [usize; 5] {
     let n_computed = graph.values.len() - graph.args.len();
     let ranged = graph.batch.as_ref().is_some_and(|batch| batch.min < batch.max);
     let batched = graph.batch.is_some() || graph.values.iter().any(|value| value.ty.has_batch());
     let calls = usize::from(ranged) + usize::from(batched);
-    [graph.values.len(), n_computed, graph.outputs.len(), calls]
+    let n_pins = graph.values.iter().filter(|value| value.pin.is_some()).count();
+    [graph.values.len(), n_computed, graph.outputs.len(), n_pins, calls]
 }
 
 /// The moves that leave out results and appends. What is still read stays, so some graphs are as
@@ -81,7 +83,7 @@ fn fewer_results(graph: &Graph) -> Vec<Graph> {
     list
 }
 
-/// The moves within the graph, and those of the batch dim.
+/// The moves within the graph, those of its pins, and those of the batch dim.
 fn other_moves(graph: &Graph) -> Vec<Graph> {
     let (outputs, all) = (&graph.outputs, appends(graph));
     let computed: Vec<ValueId> = graph.ids().filter(|&id| is_computed(graph, id)).collect();
@@ -105,6 +107,11 @@ fn other_moves(graph: &Graph) -> Vec<Graph> {
             list.push(rebuild(graph, &outputs, &all, None));
         }
     }
+    list.extend(graph.ids().filter(|&id| graph[id].pin.is_some()).map(|id| {
+        let mut unpinned = graph.clone();
+        unpinned.set_pin(id, None);
+        unpinned
+    }));
     list.extend(with_one_batch(graph));
     list.push(without_batch(graph));
     list
@@ -147,6 +154,12 @@ fn rebuild(graph: &Graph, outputs: &[ValueId], appends: &[ValueId], cut: Option<
         small.values.push(Value { inputs, ..value.clone() });
     }
     small.outputs = outputs.iter().map(|output| places[output.index()]).collect();
+    for output in small.outputs.clone() {
+        let stored = small.base(output);
+        if small[stored].pin == Some(Pin::Inline) {
+            small.set_pin(stored, None);
+        }
+    }
     small
 }
 

@@ -4,6 +4,7 @@
 //! An expression that depends on an erroneous one is silent: [`Reported`] stands for its value.
 
 mod functions;
+mod pins;
 
 use crate::ast::{BinaryOp, Expr, ExprKind, Function, Let, Module, Pattern};
 use crate::calls;
@@ -53,6 +54,7 @@ pub fn graphs(
             site: None,
             depth: 0,
             rounded: BTreeMap::new(),
+            pinned: BTreeMap::new(),
         };
         if lowering.block(function, signature).is_ok() {
             graphs[index] = Some(lowering.graph);
@@ -91,6 +93,8 @@ pub struct Lowering<'a> {
     depth: usize,
     /// Values rounded to the operand type, so that a value with several uses is rounded once.
     rounded: BTreeMap<ValueId, ValueId>,
+    /// Where the values with a pin got it: a result shows only later that it cannot have one.
+    pinned: BTreeMap<ValueId, Extent>,
 }
 
 impl Lowering<'_> {
@@ -120,6 +124,7 @@ impl Lowering<'_> {
         let declared = signature.results.as_ref().map_err(|reported| *reported)?;
         for (output, declared) in outputs.into_iter().zip(declared) {
             let output = self.as_output(output, declared.ty.dtype(), function)?;
+            self.check_result(output, self.module.plans(function))?;
             self.graph.outputs.push(output);
         }
         prune(&mut self.graph);
