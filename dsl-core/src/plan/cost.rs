@@ -22,6 +22,9 @@ pub struct Cost {
 
 /// Instructions that take one element of a linear's operand to where it is multiplied.
 const OPERAND_INSTRUCTIONS: usize = 3;
+/// Instructions of a load inside an expression: index, address, load, widening. Measured with an
+/// expression of one product, whose inline place takes 52 issue slots an element.
+const LOAD_INSTRUCTIONS: usize = 9;
 
 /// What a kernel with these members (ascending) reads from memory and what it writes, each once,
 /// ascending.
@@ -102,7 +105,9 @@ pub(crate) fn cost(
                 true => launch.n_blocks,
                 false => linear.groups.iter().map(|group| group.len * group.segments.len()).sum(),
             };
-            let operand = times * (OPERAND_INSTRUCTIONS * n_elements + prologue(n_elements));
+            let n_loads = expression_size(cx, &structure.prologue).1;
+            let each = OPERAND_INSTRUCTIONS + LOAD_INSTRUCTIONS * n_loads;
+            let operand = times * (each * n_elements + prologue(n_elements));
             products + operand + once(&structure.epilogue)
         }
         Template::Attend { anchor } => {
