@@ -103,7 +103,8 @@ fn the_first_layer_is_right() {
             let outcome = emulate::run(&mut process, number, &plan, rows, &args);
             let outcome = outcome.unwrap_or_else(|error| panic!("{rows} of {bucket}: {error}"));
             println!("{rows} of {bucket}: largest error {:.1e}", outcome.worst_error);
-            assert_eq!(outcome.n_launches, 10);
+            // Each kernel alone, and all in a chain.
+            assert_eq!(outcome.n_launches, 2 * plan.n_launches());
         }
     }
 }

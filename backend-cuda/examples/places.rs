@@ -65,6 +65,22 @@ return %{y}
     Graph::parse(&text).map_err(|error| format!("{text}{error}").into())
 }
 
+/// A norm of a few rows before a product: shared or scratch, which is faster?
+fn norm_block(rows: usize, k: usize, n: usize) -> Result<Graph, Box<dyn Error>> {
+    let text = format!(
+        "block norm
+format Int4 bits=4 code=unsigned(8) group=32 scale=bf16
+arg %0 g input bf16[R:{rows}, K:{k}]
+arg %1 u weight bf16[K:{k}]
+arg %2 w weight Int4{{N:{n}, K:{k}}}
+%3 = rms_norm %0 %1 eps=0.00001 : f32[R:{rows}, K:{k}]
+%4 = linear %3 %2 : f32[R:{rows}, N:{n}]
+return %4
+"
+    );
+    Graph::parse(&text).map_err(|error| format!("{text}{error}").into())
+}
+
 /// A plan, recorded.
 struct Entry {
     line: serde_json::Value,
@@ -97,7 +113,8 @@ fn record(
         })
         .collect();
     let copies = copies?;
-    let (scratch, out) = (device.alloc(plan.scratch_bytes())?, device.alloc(4 * N)?);
+    let out_bytes = 4 * expected.len();
+    let (scratch, out) = (device.alloc(plan.scratch_bytes())?, device.alloc(out_bytes)?);
     line["kernels"] = plan.n_launches().into();
     line["scratch_bytes"] = plan.scratch_bytes().into();
     line["estimate_us"] =
@@ -109,7 +126,7 @@ fn record(
         loaded.run(&Call { rows: 1, args: &args, outputs: &[&out], scratch: &scratch })
     };
     run(&copies[0])?;
-    let mut bytes = vec![0; 4 * N];
+    let mut bytes = vec![0; out_bytes];
     device.read(&out, 0, &mut bytes)?;
     let found = fuseline_core::dtype::DType::F32.decode(&bytes);
     let error = relative_error(expected, &found);
@@ -162,6 +179,21 @@ fn main() -> Result<(), Box<dyn Error>> {
                 });
                 entries.push(record(&device, plan, &args, &expected, line)?);
             }
+        }
+    }
+    for (rows, k, n) in
+        [(1, 576, 1536), (4, 576, 1536), (16, 576, 1536), (1, 4096, 4096), (8, 4096, 4096)]
+    {
+        let graph = norm_block(rows, k, n)?;
+        let args = random_args(&graph, 1, 1);
+        let expected = oracle::run(&graph, 1, &mut args.clone())?.swap_remove(0);
+        for place in [OperandPlace::Shared, OperandPlace::Scratch] {
+            let line = serde_json::json!({
+                "activation": "rms_norm", "rows": rows, "k": k, "n": n, "group": 32,
+                "place": place.to_string(),
+            });
+            let plan = compile_at(&graph, place)?;
+            entries.push(record(&device, plan, &args, &expected, line)?);
         }
     }
     for round in 0..N_ROUNDS {

@@ -176,16 +176,19 @@ fn bits_are_those_of_emulation() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-/// A layer of SmolLM2 for four rows.
+/// Rows of the layer.
+const ROWS: usize = 2;
+
+/// A layer of SmolLM2: five kernels.
 fn layer() -> Graph {
     let graphs = sources::graphs();
     let (_, graph) = graphs.iter().find(|(name, _)| name == "smollm2_layer").unwrap();
-    graph.with_rows(4)
+    graph.with_rows(ROWS)
 }
 
 fn bits(loaded: &Loaded, args: &[Datum]) -> Vec<u64> {
     let mut args = args.to_vec();
-    let results = loaded.run(4, &mut args).unwrap();
+    let results = loaded.run(ROWS, &mut args).unwrap();
     let caches = args.into_iter().filter_map(|datum| match datum {
         Datum::Cache { keys, values } => Some([keys, values].concat()),
         _ => None,
@@ -198,7 +201,7 @@ fn runs_and_replays_have_the_same_bits() {
     let Some(gpu) = gpu() else { return };
     let graph = layer();
     let loaded = load(&graph, true);
-    let args = random_args(&graph, 4, 3);
+    let args = random_args(&graph, ROWS, 3);
     let first = bits(&loaded, &args);
     for run in 1..100 {
         assert_eq!(bits(&loaded, &args), first, "run {run}");
@@ -206,10 +209,10 @@ fn runs_and_replays_have_the_same_bits() {
     // And what is replayed: the caches are written again with the same rows.
     let uploaded = device::upload(&graph, &args);
     let (outputs, scratch) = (loaded.outputs(), device::buffer(&vec![0; loaded.scratch_bytes]));
-    loaded.call(4, &uploaded, &outputs, &scratch).unwrap();
+    loaded.call(ROWS, &uploaded, &outputs, &scratch).unwrap();
     let expected: Vec<Vec<u8>> = outputs.iter().map(device::read).collect();
     gpu.begin_recording().unwrap();
-    let called = loaded.call(4, &uploaded, &outputs, &scratch);
+    let called = loaded.call(ROWS, &uploaded, &outputs, &scratch);
     let graph = gpu.end_recording().unwrap();
     called.unwrap();
     assert_eq!(graph.n_launches(), 5);
@@ -226,10 +229,10 @@ fn many_replays_take_no_memory() {
     let n: usize = std::env::var("FUSELINE_REPLAYS").map_or(2000, |n| n.parse().unwrap());
     let graph = layer();
     let loaded = load(&graph, true);
-    let args = device::upload(&graph, &random_args(&graph, 4, 3));
+    let args = device::upload(&graph, &random_args(&graph, ROWS, 3));
     let (outputs, scratch) = (loaded.outputs(), device::buffer(&vec![0; loaded.scratch_bytes]));
     gpu.begin_recording().unwrap();
-    let called = loaded.call(4, &args, &outputs, &scratch);
+    let called = loaded.call(ROWS, &args, &outputs, &scratch);
     let graph = gpu.end_recording().unwrap();
     called.unwrap();
     let resident_bytes = || -> usize {
@@ -373,7 +376,7 @@ fn a_recording_that_fails_leaves_the_device_whole() {
     let Some(gpu) = gpu() else { return };
     let graph = layer();
     let loaded = load(&graph, true);
-    let args = random_args(&graph, 4, 3);
+    let args = random_args(&graph, ROWS, 3);
     let expected = bits(&loaded, &args);
     let own = gpu.alloc(16).unwrap();
     gpu.begin_recording().unwrap();
@@ -536,12 +539,12 @@ fn threads_do_not_disturb_each_other() {
         for seed in 0..4 {
             let (graph, loaded) = (&graph, &loaded);
             scope.spawn(move || {
-                let args = random_args(graph, 4, seed);
+                let args = random_args(graph, ROWS, seed);
                 let first = bits(loaded, &args);
                 for _ in 0..10 {
                     assert!(bits(loaded, &args) == first, "seed {seed}");
                 }
-                difference(loaded, 4, &args).unwrap();
+                difference(loaded, ROWS, &args).unwrap();
             });
         }
     });

@@ -80,11 +80,13 @@ pub(crate) fn cost(
     let instructions = match &structure.template {
         Template::Pointwise => {
             let n_elements = stores.iter().map(|&id| work_elements(graph, id)).max().unwrap_or(0);
-            let fixed = 4 * n_elements; // index, load, store, branch
-            fixed + each(members, n_elements)
+            let fixed = 4 + 4 * loads.len(); // index, store, branch; address, load, widening
+            fixed * n_elements + each(members, n_elements)
         }
         Template::Rows(rows) => {
-            let passes = 1 + rows.row_ops.len();
+            // Each reduction passes over the row; so does what is stored along it.
+            let is_wide = |&id: &ValueId| work_elements(graph, id) > rows.n_rows;
+            let passes = rows.row_ops.len() + usize::from(stores.iter().any(is_wide));
             each(members, rows.n_rows * rows.width) * passes
         }
         Template::Linear(linear) => {
