@@ -46,11 +46,15 @@
 //!
 //! The language, the planner and its reports are described in `README.md` and `ARCHITECTURE.md`.
 
+pub use fuseline_core::format::interop;
 pub use fuseline_macros::{budget, decode, weight_format};
 pub use fuseline_runtime::block::{Arena, LoadOptions};
 pub use fuseline_runtime::cache::{Index, KvCache};
 pub use fuseline_runtime::device::{Device, Graph};
-pub use fuseline_runtime::element::{Element, Format, Q4_1, Q8_0};
+pub use fuseline_runtime::element::{
+    Element, Format, Int4FloatG32, Int4FloatG64, Int4FloatG128, Int4G32, Int4G64, Int4G128,
+    Int4ZeroG32, Int4ZeroG64, Int4ZeroG128, Q4_1, Q8_0,
+};
 pub use fuseline_runtime::error::{Error, Result};
 pub use fuseline_runtime::source::{self, Gguf, Safetensors, Slices, TensorSource};
 pub use fuseline_runtime::tensor::{Scalar, Tensor, Tokens};
@@ -121,8 +125,10 @@ pub mod emulate {
 /// What programs with decode blocks use.
 pub mod prelude {
     pub use crate::{
-        Arena, Device, Gguf, Index, KvCache, LoadOptions, Q4_1, Q8_0, Safetensors, Scalar, Slices,
-        Tensor, TensorSource, Tokens, Weight, bf16, budget, decode, f16, weight_format,
+        Arena, Device, Gguf, Index, Int4FloatG32, Int4FloatG64, Int4FloatG128, Int4G32, Int4G64,
+        Int4G128, Int4ZeroG32, Int4ZeroG64, Int4ZeroG128, KvCache, LoadOptions, Q4_1, Q8_0,
+        Safetensors, Scalar, Slices, Tensor, TensorSource, Tokens, Weight, bf16, budget, decode,
+        f16, weight_format,
     };
 }
 

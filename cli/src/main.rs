@@ -3,6 +3,7 @@
 mod blocks;
 mod doctor;
 mod emulate;
+mod explain;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -19,12 +20,14 @@ struct Args {
 enum Command {
     Doctor(doctor::Args),
     Emulate(emulate::Args),
+    Explain(explain::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Doctor(args) => Ok(doctor::run(&args)),
         Command::Emulate(args) => emulate::run(&args),
+        Command::Explain(args) => explain::run(&args),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

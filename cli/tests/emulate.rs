@@ -121,3 +121,31 @@ fn the_doctor_names_what_is_there_and_what_is_missing() {
         assert!(text.contains("help: install the driver"), "{text}");
     }
 }
+
+/// Plans, and what is written between their kernels beside what the field's rule writes.
+#[test]
+fn plans_are_explained_and_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("main.rs"), CRATE).unwrap();
+    let seed = "block seed
+arg %0 g input bf16[1, K:4096]
+arg %1 u input bf16[1, K:4096]
+arg %2 w weight Q8_0{N:64, K:4096}
+%3 = gelu_tanh %0 : f32[1, K:4096]
+%4 h = mul %3 %1 : f32[1, K:4096]
+%5 = clamp %4 %0 %1 : f32[1, K:4096]
+%6 y = linear %5 %2 : f32[1, N:64]
+return %6
+";
+    fs::write(folder.path().join("seed.ir"), seed).unwrap();
+    let output = fuseline(folder.path(), &["explain", "main.rs", "--block", "model::gate"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("pointwise_chain"), "{}", stdout(&output));
+    let output = fuseline(folder.path(), &["explain", "seed.ir", "--compare", "--no-autotune"]);
+    let text = stdout(&output);
+    // The activation and the whole decoded weight, in bf16.
+    assert!(text.contains("the field's rule: 532480 B"), "{text}");
+    assert!(text.contains("this plan: "), "{text}");
+    let output = fuseline(folder.path(), &["explain", "main.rs", "--rows", "3"]);
+    assert!(stderr(&output).contains("expected at most 2 rows, found 3"), "{}", stderr(&output));
+}

@@ -49,6 +49,24 @@ builtin_formats! {
     Q8_0 = Q8_0;
     /// 4-bit unsigned codes in groups of 32 with an f16 scale and offset.
     Q4_1 = Q4_1;
+    /// Symmetric 4-bit integers, a bf16 scale for 32 elements.
+    Int4G32 = INT4_G32;
+    /// Symmetric 4-bit integers, a bf16 scale for 64 elements.
+    Int4G64 = INT4_G64;
+    /// Symmetric 4-bit integers, a bf16 scale for 128 elements.
+    Int4G128 = INT4_G128;
+    /// 4-bit integers, a bf16 scale and offset for 32 elements: torchao's float zero points.
+    Int4FloatG32 = INT4_FLOAT_G32;
+    /// 4-bit integers, a bf16 scale and offset for 64 elements: torchao's float zero points.
+    Int4FloatG64 = INT4_FLOAT_G64;
+    /// 4-bit integers, a bf16 scale and offset for 128 elements: torchao's float zero points.
+    Int4FloatG128 = INT4_FLOAT_G128;
+    /// 4-bit integers, an f16 scale and a zero point for 32 elements: GPTQ's and AWQ's.
+    Int4ZeroG32 = INT4_ZERO_G32;
+    /// 4-bit integers, an f16 scale and a zero point for 64 elements: GPTQ's and AWQ's.
+    Int4ZeroG64 = INT4_ZERO_G64;
+    /// 4-bit integers, an f16 scale and a zero point for 128 elements: GPTQ's and AWQ's.
+    Int4ZeroG128 = INT4_ZERO_G128;
 }
 
 impl Format for f32 {

@@ -13,6 +13,7 @@ pub mod cache;
 pub mod device;
 pub mod element;
 pub mod error;
+mod interop;
 pub mod source;
 pub mod tensor;
 pub mod weight;

@@ -144,13 +144,22 @@ impl<F: Format, const N: usize, const K: usize> Weight<F, N, K> {
     }
 
     /// The format, once it is known that it can be packed and that sizes do not overflow.
-    fn checked_format() -> Result<WeightFormat> {
+    pub(crate) fn checked_format() -> Result<WeightFormat> {
         checked_elements("weight", &[N, K])?;
         let format = F::declaration();
         match format.check() {
             Ok(()) => Ok(format),
             Err(message) => Err(format_error(&format, message)),
         }
+    }
+
+    /// A weight that was packed, or could not be.
+    pub(crate) fn upload_packed(
+        device: &Device,
+        format: WeightFormat,
+        packed: std::result::Result<Packed, PackError>,
+    ) -> Result<Self> {
+        Self::upload(device, format, pack_result("weight", packed)?)
     }
 
     fn upload(device: &Device, format: WeightFormat, packed: Packed) -> Result<Self> {

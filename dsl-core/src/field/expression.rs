@@ -61,7 +61,7 @@ impl Decode {
         let mut narrow = matches!(format.code, CodeMap::Float(dtype) if dtype != DType::F32);
         if let Some(group) = format.group {
             (n_ops, n_reads) = (n_ops + usize::from(is_integer) + 2, n_reads + 1);
-            if let Some(_) = group.offset {
+            if group.offset.is_some() {
                 (n_ops, n_reads) = (n_ops + 2, n_reads + 1);
             }
             narrow = group.scale != DType::F32;

@@ -14,11 +14,17 @@
 //! | offsets | `[N, K / group]` | [`WeightFormat::n_groups`] elements |
 
 mod dense;
+mod int4;
+pub mod interop;
 mod pack;
 mod q4_1;
 mod q8_0;
 
 pub use dense::{BF16, F16, F32};
+pub use int4::{
+    INT4_FLOAT_G32, INT4_FLOAT_G64, INT4_FLOAT_G128, INT4_G32, INT4_G64, INT4_G128, INT4_ZERO_G32,
+    INT4_ZERO_G64, INT4_ZERO_G128,
+};
 pub use pack::{PackError, Packed};
 pub use q4_1::Q4_1;
 pub use q8_0::Q8_0;
@@ -27,7 +33,22 @@ use crate::dtype::DType;
 use std::borrow::Cow;
 
 /// The formats that a program can name without declaring them.
-pub const FORMATS: &[&WeightFormat] = &[&F32, &F16, &BF16, &Q8_0, &Q4_1];
+pub const FORMATS: &[&WeightFormat] = &[
+    &F32,
+    &F16,
+    &BF16,
+    &Q8_0,
+    &Q4_1,
+    &INT4_G32,
+    &INT4_G64,
+    &INT4_G128,
+    &INT4_FLOAT_G32,
+    &INT4_FLOAT_G64,
+    &INT4_FLOAT_G128,
+    &INT4_ZERO_G32,
+    &INT4_ZERO_G64,
+    &INT4_ZERO_G128,
+];
 
 /// The built-in format of that name.
 pub fn builtin(name: &str) -> Option<&'static WeightFormat> {

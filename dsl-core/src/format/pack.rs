@@ -38,6 +38,34 @@ pub enum PackError {
         /// Elements of a group.
         group: usize,
     },
+    /// Outputs that do not fill words of eight.
+    Columns {
+        /// Output rows.
+        n: usize,
+    },
+    /// Another project's weight of a kind that the format is not for.
+    Family {
+        /// The format's name.
+        format: String,
+        /// Which formats are.
+        expected: &'static str,
+    },
+    /// Elements that are not grouped in their order.
+    ActOrder {
+        /// The first element of a row that is in another group.
+        k: usize,
+        /// Its group.
+        group: i32,
+        /// The group of its place.
+        expected: usize,
+    },
+    /// A code that is not 0 to 15.
+    Code {
+        /// Its place.
+        at: usize,
+        /// The code.
+        found: i32,
+    },
     /// GGUF files do not store the format.
     NotInGguf {
         /// The format's name.
@@ -53,6 +81,20 @@ impl fmt::Display for PackError {
             }
             PackError::Group { k, group } => {
                 write!(f, "a row of {k} elements does not divide into groups of {group}")
+            }
+            PackError::Columns { n } => {
+                write!(f, "expected a multiple of 8 outputs, found {n}")
+            }
+            PackError::Family { format, expected } => {
+                write!(f, "expected {expected}, found `{format}`")
+            }
+            PackError::ActOrder { k, group, expected } => write!(
+                f,
+                "element {k} of a row is in group {group}, expected group {expected}: act-order is \
+                 not supported"
+            ),
+            PackError::Code { at, found } => {
+                write!(f, "expected codes of 0 to 15, found {found} at {at}")
             }
             PackError::NotInGguf { format } => write!(f, "GGUF files do not store `{format}`"),
         }

@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 impl Builder {
     fn weight(&mut self, n: Dim, k: usize) -> ValueId {
+        // Rows are short: larger groups would hardly ever fit.
         let fits: Vec<&WeightFormat> = FORMATS
             .iter()
             .copied()
             .chain([&CURVE4])
-            .filter(|format| k.is_multiple_of(format.group_size()))
+            .filter(|format| format.group_size() <= 32 && k.is_multiple_of(format.group_size()))
             .collect();
         let format = Arc::new(self.rng.pick(&fits).clone());
         let k = self.dim(k);
