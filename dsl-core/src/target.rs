@@ -50,8 +50,9 @@ pub fn family_shared_bytes() -> usize {
 const LANES: f64 = 128.0;
 
 /// The part of those that counted instructions get: an operation compiles to more instructions than
-/// are counted, and not every clock issues. Measured on the H200: with it, the times of the seed
-/// case at each place are 0.75 to 1.1 of what was measured (`benches/results/h200_seed.json`).
+/// are counted, and not every clock issues. Measured on the H200: with it, the estimates of the seed
+/// case at each place are 0.55 to 1.02 of the times, in their order
+/// (`benches/results/h200_seed.json`).
 const ISSUE_EFFICIENCY: f64 = 0.43;
 
 const fn target(

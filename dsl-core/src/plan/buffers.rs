@@ -6,6 +6,7 @@ use super::context::Context;
 use super::cost::traffic;
 use super::partition::Draft;
 use crate::ir::{Op, ValueId};
+use std::collections::BTreeMap;
 
 /// Every value begins at a multiple of this: whole cache lines, the widest vectors.
 const ALIGN_BYTES: usize = 256;
@@ -29,10 +30,13 @@ pub(crate) fn place(cx: &Context<'_>, kernels: &[Draft]) -> (Vec<Place>, usize) 
         places[output.index()] = Place::Output(index);
     }
     let mut lifetimes: Vec<Lifetime> = Vec::new();
+    let mut lifetime_of: BTreeMap<ValueId, usize> = BTreeMap::new();
     for (index, kernel) in kernels.iter().enumerate() {
         let (loads, stores) = traffic(cx, &kernel.members);
-        for lifetime in lifetimes.iter_mut().filter(|life| loads.contains(&life.value)) {
-            lifetime.last = index;
+        for load in &loads {
+            if let Some(&at) = lifetime_of.get(load) {
+                lifetimes[at].last = index;
+            }
         }
         for &value in &stores {
             if graph[value].op == Op::Append {
@@ -40,6 +44,7 @@ pub(crate) fn place(cx: &Context<'_>, kernels: &[Draft]) -> (Vec<Place>, usize) 
                 places[value.index()] = Place::Cache(cache.unwrap_or(0));
             } else if places[value.index()] == Place::None {
                 let bytes = graph[value].ty.bytes().next_multiple_of(ALIGN_BYTES);
+                lifetime_of.insert(value, lifetimes.len());
                 lifetimes.push(Lifetime { value, bytes, first: index, last: index });
             }
         }
@@ -53,12 +58,10 @@ fn pack(lifetimes: &[Lifetime], places: &mut [Place]) -> usize {
     let mut placed: Vec<(usize, &Lifetime)> = Vec::new();
     let mut total = 0;
     for life in lifetimes {
-        let overlaps = |other: &Lifetime| life.first <= other.last && other.first <= life.last;
-        let mut taken: Vec<(usize, usize)> = placed
-            .iter()
-            .filter(|(_, other)| overlaps(other))
-            .map(|(at, other)| (*at, at + other.bytes))
-            .collect();
+        // None of those that are left begins later.
+        placed.retain(|(_, other)| life.first <= other.last);
+        let mut taken: Vec<(usize, usize)> =
+            placed.iter().map(|(at, other)| (*at, at + other.bytes)).collect();
         taken.sort_unstable();
         let mut at = 0;
         for (start, end) in taken {

@@ -10,6 +10,8 @@ pub(crate) struct Context<'a> {
     pub live: Vec<bool>,
     /// Shared memory of a block on every target.
     pub shared_bytes: usize,
+    /// Whether the value is a result.
+    is_output: Vec<bool>,
     /// The members that read each value, free views looked through, ascending.
     readers: Vec<Vec<ValueId>>,
     /// For each value, a bit for every value that it is computed from.
@@ -19,20 +21,27 @@ pub(crate) struct Context<'a> {
 impl<'a> Context<'a> {
     /// A context that knows nothing of the graph yet.
     pub fn empty(graph: &'a Graph, shared_bytes: usize) -> Context<'a> {
+        let mut is_output = vec![false; graph.values.len()];
+        for output in &graph.outputs {
+            // A graph that is not verified yet may name what it does not have.
+            if let Some(is_output) = is_output.get_mut(output.index()) {
+                *is_output = true;
+            }
+        }
         let (live, readers, ancestors) = Default::default();
-        Context { graph, live, shared_bytes, readers, ancestors }
+        Context { graph, live, shared_bytes, is_output, readers, ancestors }
     }
 
     pub fn new(graph: &'a Graph, shared_bytes: usize) -> Context<'a> {
-        let mut live = vec![false; graph.values.len()];
+        let mut cx = Context::empty(graph, shared_bytes);
+        let mut live = cx.is_output.clone();
         for id in graph.ids().rev() {
-            let needed = live[id.index()] || graph.outputs.contains(&id);
-            live[id.index()] = needed || graph[id].op == Op::Append;
+            live[id.index()] |= graph[id].op == Op::Append;
             if live[id.index()] {
                 graph[id].inputs.iter().for_each(|input| live[input.index()] = true);
             }
         }
-        let mut cx = Context { live, ..Context::empty(graph, shared_bytes) };
+        cx.live = live;
         cx.readers = cx.find_readers();
         cx.ancestors = find_ancestors(graph);
         cx
@@ -56,6 +65,11 @@ impl<'a> Context<'a> {
         readers
     }
 
+    /// Whether the value is a result.
+    pub fn is_output(&self, id: ValueId) -> bool {
+        self.is_output[id.index()]
+    }
+
     /// Whether the value is computed by some kernel: not an argument, number or view. A view
     /// that is a result is copied, so it counts.
     pub fn is_member(&self, id: ValueId) -> bool {
@@ -67,7 +81,7 @@ impl<'a> Context<'a> {
 
     /// Whether the value is a view that is computed wherever it is read.
     pub fn is_free_view(&self, id: ValueId) -> bool {
-        self.graph[id].op.is_view() && !self.graph.outputs.contains(&id)
+        self.graph[id].op.is_view() && !self.is_output(id)
     }
 
     /// The value that is stored or computed when `id` is read: `id` without its free views.
@@ -86,7 +100,7 @@ impl<'a> Context<'a> {
 
     /// Whether the value is needed by something other than `members` (ascending).
     pub fn escapes(&self, id: ValueId, members: &[ValueId]) -> bool {
-        self.graph.outputs.contains(&id)
+        self.is_output(id)
             || self.graph[id].op == Op::Append
             || self.member_users(id).iter().any(|user| members.binary_search(user).is_err())
     }

@@ -52,6 +52,14 @@ pub enum Reason {
         /// The most that a launch passes.
         limit: usize,
     },
+    /// The kernel would have more operations than one is given: source and compile time grow with
+    /// them, and registers run out.
+    Members {
+        /// Its operations.
+        n_members: usize,
+        /// The most of a kernel.
+        limit: usize,
+    },
     /// It would take longer.
     NoGain {
         /// Time that one kernel less and its traffic save.
@@ -92,6 +100,9 @@ impl fmt::Display for Reason {
             Reason::Parameters { n_parameters, limit } => {
                 write!(f, "parameters: {n_parameters}, a launch passes {limit}")
             }
+            Reason::Members { n_members, limit } => {
+                write!(f, "members: {n_members} operations, a kernel has up to {limit}")
+            }
             Reason::NoGain { saved_ns, cost_ns } => {
                 write!(f, "no gain: saves {saved_ns:.0} ns, costs {cost_ns:.0} ns")
             }
@@ -115,6 +126,7 @@ impl Reason {
         "cycle",
         "rows",
         "parameters",
+        "members",
         "no gain",
         "pinned",
         "fusion is off",

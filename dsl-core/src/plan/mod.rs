@@ -15,6 +15,7 @@ mod explain;
 mod inline;
 mod json;
 mod operand;
+mod order;
 mod partition;
 pub mod passes;
 pub mod rules;

@@ -13,11 +13,13 @@ use super::context::Context;
 use super::cost::{self, Cost};
 use super::decision::{Decision, Reason, Verdict};
 use super::operand::{self, OperandPlace};
+use super::order::Order;
 use super::rules::{RULES, Rule, sibling_linear};
 use super::structure::{Structure, Template, structure};
 use crate::ir::{Op, Pin, ValueId};
 use crate::target::Target;
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A kernel that may still grow.
 #[derive(Clone, Debug)]
@@ -55,17 +57,52 @@ struct Search<'a> {
     kernel_of: Vec<Option<usize>>,
     /// Kernels that read what each kernel computes, ascending.
     consumers: Vec<Vec<usize>>,
-    /// Numbers that are greater in a kernel's consumers.
-    position: Vec<usize>,
+    /// Kernels whose values each kernel reads, ascending.
+    producers: Vec<Vec<usize>>,
+    /// Kernels so that producers come before consumers.
+    order: Order,
     /// The rule that joined an edge.
     joined: BTreeMap<(ValueId, ValueId), &'static str>,
     /// Verdicts that still hold, by producer and consumers.
     known: BTreeMap<Set, Merge>,
+    /// The sets of `known` in which each kernel is.
+    sets_of: Vec<BTreeSet<Set>>,
+    /// Merges that save time, the best one first.
+    queue: BTreeSet<Candidate>,
     notes: Vec<String>,
+    /// Whether verdicts are kept.
+    is_searching: bool,
+}
+
+/// A merge that saves time, ordered: the most time first, in steps; then by the earlier producer,
+/// one consumer before all, and the earlier consumer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    saved_steps: Reverse<i64>,
+    producer: usize,
+    is_whole: bool,
+    set: Set,
+}
+
+impl Candidate {
+    fn of(set: &Set, verdict: &Merge) -> Option<Candidate> {
+        let Merge::Legal { gain_ns, .. } = verdict else { return None };
+        let steps = (gain_ns / GAIN_STEP_NS).round() as i64;
+        let candidate = || Candidate {
+            saved_steps: Reverse(steps),
+            producer: set[0],
+            is_whole: set.len() > 2,
+            set: set.clone(),
+        };
+        (steps > 0).then(candidate)
+    }
 }
 
 /// Parameters that a launch passes at most: 4 KiB of pointers on every driver.
 const MAX_PARAMETERS: usize = 500;
+
+/// Operations of a kernel at most: the field's cap of an expression.
+const MAX_MEMBERS: usize = 100;
 
 /// Gains that differ by less are equal.
 const GAIN_STEP_NS: f64 = 10.0;
@@ -81,6 +118,8 @@ pub(crate) fn partition(
     if fusion {
         search.merge_inlined();
         search.merge_siblings();
+        search.is_searching = true;
+        search.weigh_all();
         while search.merge_best() {}
     }
     let decisions = search.decisions(fusion);
@@ -99,10 +138,14 @@ impl<'a> Search<'a> {
             drafts: Vec::new(),
             kernel_of: vec![None; cx.graph.values.len()],
             consumers: Vec::new(),
-            position: Vec::new(),
+            producers: Vec::new(),
+            order: Order::default(),
             joined: BTreeMap::new(),
             known: BTreeMap::new(),
+            sets_of: Vec::new(),
+            queue: BTreeSet::new(),
             notes: Vec::new(),
+            is_searching: false,
         };
         for id in cx.graph.ids().filter(|&id| cx.is_member(id)) {
             // An operation alone always has a structure: it is its own template.
@@ -116,9 +159,14 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        search.consumers =
-            (0..search.drafts.len()).map(|index| search.find_consumers(index)).collect();
-        search.position = search.find_positions();
+        let n = search.drafts.len();
+        search.consumers = (0..n).map(|index| search.find_consumers(index)).collect();
+        search.producers = vec![Vec::new(); n];
+        for (index, consumers) in search.consumers.iter().enumerate() {
+            consumers.iter().for_each(|&consumer| search.producers[consumer].push(index));
+        }
+        search.order = Order::new(&search.consumers);
+        search.sets_of = vec![BTreeSet::new(); n];
         search
     }
 
@@ -136,8 +184,12 @@ impl<'a> Search<'a> {
     }
 
     fn merged(&self, set: &[usize]) -> Result<Draft, Reason> {
-        if self.leaves_and_returns(set) {
+        if self.order.leaves_and_returns(set, &self.consumers) {
             return Err(Reason::Cycle);
+        }
+        let n_members = set.iter().map(|&index| self.n_members(index)).sum();
+        if n_members > MAX_MEMBERS {
+            return Err(Reason::Members { n_members, limit: MAX_MEMBERS });
         }
         let members = |&index: &usize| self.drafts[index].iter().flat_map(|d| &d.members);
         let mut all: Vec<ValueId> = set.iter().flat_map(members).copied().collect();
@@ -161,55 +213,6 @@ impl<'a> Search<'a> {
         kernels.sort_unstable();
         kernels.dedup();
         kernels
-    }
-
-    fn find_positions(&self) -> Vec<usize> {
-        let mut waiting = vec![0; self.drafts.len()];
-        self.consumers.iter().flatten().for_each(|&consumer| waiting[consumer] += 1);
-        let mut ready: Vec<usize> =
-            (0..self.drafts.len()).filter(|&index| waiting[index] == 0).collect();
-        let mut position = vec![0; self.drafts.len()];
-        let mut next = 0;
-        while let Some(index) = ready.pop() {
-            position[index] = next;
-            next += 1;
-            for &consumer in &self.consumers[index] {
-                waiting[consumer] -= 1;
-                if waiting[consumer] == 0 {
-                    ready.push(consumer);
-                }
-            }
-        }
-        position
-    }
-
-    /// Whether another kernel lies on a way from one of the set to one of the set.
-    fn leaves_and_returns(&self, set: &[usize]) -> bool {
-        // No way returns from behind the last of them.
-        let last = set.iter().map(|&index| self.position[index]).max().unwrap_or(0);
-        let mut todo: Vec<usize> = Vec::new();
-        for &index in set {
-            let outside = self.consumers[index].iter().filter(|k| !set.contains(k));
-            todo.extend(outside.filter(|&&k| self.position[k] < last));
-        }
-        if todo.is_empty() {
-            return false;
-        }
-        let mut seen = vec![false; self.drafts.len()];
-        while let Some(kernel) = todo.pop() {
-            if std::mem::replace(&mut seen[kernel], true) {
-                continue;
-            }
-            for &consumer in &self.consumers[kernel] {
-                if set.contains(&consumer) {
-                    return true;
-                }
-                if self.position[consumer] < last {
-                    todo.push(consumer);
-                }
-            }
-        }
-        false
     }
 
     /// Puts every value that is pinned inline into its user's kernel, users first, so that what is
@@ -265,42 +268,69 @@ impl<'a> Search<'a> {
         }
     }
 
+    fn n_members(&self, index: usize) -> usize {
+        self.drafts[index].as_ref().map_or(0, |draft| draft.members.len())
+    }
+
     fn cost_ns(&self, index: usize) -> f64 {
         self.drafts[index].as_ref().map_or(0.0, |draft| draft.cost.ns)
     }
 
-    fn merge_best(&mut self) -> bool {
-        let mut best: Option<(i64, Set)> = None;
+    /// Weighs every merge.
+    fn weigh_all(&mut self) {
         for producer in 0..self.drafts.len() {
             for set in self.sets(producer) {
-                if !self.known.contains_key(&set) {
-                    let verdict = self.weigh(&set);
-                    self.known.insert(set.clone(), verdict);
-                }
-                let Some(Merge::Legal { gain_ns, .. }) = self.known.get(&set) else { continue };
-                let steps = (*gain_ns / GAIN_STEP_NS).round() as i64;
-                if steps > 0 && best.as_ref().is_none_or(|(most, _)| steps > *most) {
-                    best = Some((steps, set));
-                }
+                self.remember(set);
             }
         }
-        let Some((_, set)) = best else { return false };
-        if let Some(Merge::Legal { rule, draft, .. }) = self.known.remove(&set) {
-            self.replace(&set, draft, rule.name);
+    }
+
+    /// Weighs a merge, unless its verdict is known, and queues it if it saves time.
+    fn remember(&mut self, set: Set) {
+        if self.known.contains_key(&set) {
+            return;
         }
-        true
+        let verdict = self.weigh(&set);
+        if let Some(candidate) = Candidate::of(&set, &verdict) {
+            self.queue.insert(candidate);
+        }
+        for &index in &set {
+            self.sets_of[index].insert(set.clone());
+        }
+        self.known.insert(set, verdict);
+    }
+
+    fn merge_best(&mut self) -> bool {
+        while let Some(candidate) = self.queue.pop_first() {
+            let set = candidate.set;
+            // Other merges may have made a way around since it was weighed. Only merges of its own
+            // kernels can close that again, and these weigh it anew.
+            if self.order.leaves_and_returns(&set, &self.consumers) {
+                self.known.insert(set, Merge::Not(Reason::Cycle));
+                continue;
+            }
+            if let Some(Merge::Legal { rule, draft, .. }) = self.known.remove(&set) {
+                self.replace(&set, draft, rule.name);
+                return true;
+            }
+        }
+        false
     }
 
     /// The producer with each of its consumers; a linear also with all of them.
     fn sets(&self, producer: usize) -> Vec<Set> {
-        let consumers = &self.consumers[producer];
-        let mut sets: Vec<Set> =
-            consumers.iter().map(|&consumer| vec![producer, consumer]).collect();
-        let template = self.drafts[producer].as_ref().map(|draft| &draft.structure.template);
-        if consumers.len() > 1 && matches!(template, Some(Template::Linear(_))) {
-            sets.push([&[producer], &consumers[..]].concat());
-        }
+        let consumers = self.consumers[producer].iter();
+        let mut sets: Vec<Set> = consumers.map(|&consumer| vec![producer, consumer]).collect();
+        sets.extend(self.whole_set(producer));
         sets
+    }
+
+    /// A linear with all of its consumers, if there are several.
+    fn whole_set(&self, producer: usize) -> Option<Set> {
+        let consumers = &self.consumers[producer];
+        let template = self.drafts[producer].as_ref().map(|draft| &draft.structure.template);
+        let is_whole = consumers.len() > 1 && matches!(template, Some(Template::Linear(_)));
+        is_whole.then(|| [&[producer], &consumers[..]].concat())
     }
 
     /// Whether a producer and consumers can become one, and what that saves.
@@ -354,29 +384,58 @@ impl<'a> Search<'a> {
         }
         set.iter().for_each(|&index| self.drafts[index] = None);
         self.drafts[keep] = Some(draft);
-        for index in 0..self.drafts.len() {
-            let is_near = self.consumers[index].iter().any(|consumer| set.contains(consumer));
-            if is_near || set.contains(&index) {
-                self.consumers[index] = self.find_consumers(index);
+        self.forget(set);
+        self.connect(set, keep);
+        self.order.contract(set, keep, &self.consumers);
+        if self.is_searching {
+            for set in self.sets(keep) {
+                self.remember(set);
+            }
+            for producer in self.producers[keep].clone() {
+                self.remember(vec![producer, keep]);
+                if let Some(set) = self.whole_set(producer) {
+                    self.remember(set);
+                }
             }
         }
-        self.position = self.find_positions();
-        // A merge changes the ways between other kernels: it can close a cycle, or open one.
-        self.known.retain(|other, verdict| {
-            let near = other.iter().any(|index| set.contains(index));
-            !near && !matches!(verdict, Merge::Not(Reason::Cycle))
-        });
-        let legal: Vec<Set> = self
-            .known
-            .iter()
-            .filter(|(_, verdict)| matches!(verdict, Merge::Legal { .. }))
-            .map(|(set, _)| set.clone())
-            .collect();
-        for set in legal {
-            if self.leaves_and_returns(&set) {
-                self.known.insert(set, Merge::Not(Reason::Cycle));
+    }
+
+    /// Drops all verdicts about kernels that are no more.
+    fn forget(&mut self, set: &[usize]) {
+        for &index in set {
+            for known in std::mem::take(&mut self.sets_of[index]) {
+                for &other in &known {
+                    self.sets_of[other].remove(&known);
+                }
+                if let Some(verdict) = self.known.remove(&known)
+                    && let Some(candidate) = Candidate::of(&known, &verdict)
+                {
+                    self.queue.remove(&candidate);
+                }
             }
         }
+    }
+
+    /// Gives `keep` the producers and consumers of a set that it stands for.
+    fn connect(&mut self, set: &[usize], keep: usize) {
+        let outside = |lists: &[Vec<usize>]| -> Vec<usize> {
+            let all: BTreeSet<usize> =
+                set.iter().flat_map(|&index| lists[index].iter().copied()).collect();
+            all.into_iter().filter(|index| !set.contains(index)).collect()
+        };
+        let (producers, consumers) = (outside(&self.producers), outside(&self.consumers));
+        for &index in set {
+            self.producers[index].clear();
+            self.consumers[index].clear();
+        }
+        let renamed = |list: &mut Vec<usize>| {
+            list.retain(|index| !set.contains(index));
+            let at = list.partition_point(|&index| index < keep);
+            list.insert(at, keep);
+        };
+        producers.iter().for_each(|&producer| renamed(&mut self.consumers[producer]));
+        consumers.iter().for_each(|&consumer| renamed(&mut self.producers[consumer]));
+        (self.producers[keep], self.consumers[keep]) = (producers, consumers);
     }
 
     /// One line for every edge between operations of the user's graph.
@@ -432,24 +491,18 @@ impl<'a> Search<'a> {
     /// Kernels so that producers come before consumers; among those that are ready, the one
     /// whose first operation the user wrote first.
     fn launch_order(&self) -> Vec<usize> {
-        let mut waiting = vec![0; self.drafts.len()];
-        for index in 0..self.drafts.len() {
-            for &consumer in &self.consumers[index] {
-                waiting[consumer] += 1;
-            }
-        }
-        let mut left: Vec<usize> =
-            (0..self.drafts.len()).filter(|&index| self.drafts[index].is_some()).collect();
+        let mut waiting: Vec<usize> = self.producers.iter().map(Vec::len).collect();
+        let first = |index: usize| self.drafts[index].as_ref().map(|draft| draft.members[0]);
+        let is_ready = |index: &usize| self.drafts[*index].is_some() && waiting[*index] == 0;
+        let mut ready: BTreeSet<(Option<ValueId>, usize)> =
+            (0..self.drafts.len()).filter(is_ready).map(|index| (first(index), index)).collect();
         let mut order = Vec::new();
-        while !left.is_empty() {
-            let ready = left.iter().copied().filter(|&index| waiting[index] == 0);
-            let first = |index: &usize| self.drafts[*index].as_ref().map(|d| d.members[0]);
-            let Some(next) = ready.min_by_key(first) else {
-                panic!("internal error in pass \"partition\": cycle\n{}", self.cx.graph)
-            };
-            left.retain(|&index| index != next);
+        while let Some((_, next)) = ready.pop_first() {
             for &consumer in &self.consumers[next] {
                 waiting[consumer] -= 1;
+                if waiting[consumer] == 0 {
+                    ready.insert((first(consumer), consumer));
+                }
             }
             order.push(next);
         }

@@ -14,6 +14,7 @@ use super::context::Context;
 use super::decision::Reason;
 use super::operand;
 use crate::ir::{Graph, Op, Pairing, Type, ValueId, dim};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a kernel is built around, and what runs before and after.
 #[derive(Clone, Debug, PartialEq)]
@@ -333,8 +334,8 @@ fn check_prologue(
     for &id in prologue {
         let users = cx.member_users(id);
         let inside = |user: &ValueId| prologue.contains(user) || anchors.contains(user);
-        if cx.graph.outputs.contains(&id) || !users.iter().all(inside) {
-            let n_uses = users.len() + usize::from(cx.graph.outputs.contains(&id));
+        if cx.is_output(id) || !users.iter().all(inside) {
+            let n_uses = users.len() + usize::from(cx.is_output(id));
             return Err(Reason::SecondUse { n_uses });
         }
     }
@@ -435,6 +436,9 @@ impl Frame {
     }
 }
 
+/// The frames of the values that are computed from a kernel's linears.
+type Frames = BTreeMap<ValueId, Frame>;
+
 /// The groups of a linear kernel's outputs.
 fn groups(
     cx: &Context<'_>,
@@ -443,18 +447,26 @@ fn groups(
     n_rows: usize,
 ) -> Result<Vec<Group>, Reason> {
     let graph = cx.graph;
-    let mut frames: Vec<Option<Frame>> = vec![None; graph.values.len()];
-    let first = linears.iter().map(|id| id.index()).min().unwrap_or(0);
-    for id in graph.ids().skip(first) {
-        let inside = members.binary_search(&id).is_ok() || cx.is_free_view(id);
-        if inside {
-            frames[id.index()] = frame(cx, members, linears, &frames, id, n_rows)?;
+    // The members, and the views that they read through.
+    let mut order: BTreeSet<ValueId> = members.iter().copied().collect();
+    for &id in members {
+        for &input in &graph[id].inputs {
+            let mut view = input;
+            while cx.is_free_view(view) && order.insert(view) {
+                view = graph[view].inputs[0];
+            }
+        }
+    }
+    let mut frames: Frames = BTreeMap::new();
+    for &id in &order {
+        if let Some(frame) = frame(cx, members, linears, &frames, id, n_rows)? {
+            frames.insert(id, frame);
         }
     }
     // Stored values that share a segment are computed together.
     let mut joint: Vec<(Frame, Vec<ValueId>)> = Vec::new();
     for &id in members {
-        let Some(mut frame) = frames[id.index()].clone() else { continue };
+        let Some(mut frame) = frames.get(&id).cloned() else { continue };
         if !cx.escapes(id, members) {
             continue;
         }
@@ -496,7 +508,7 @@ fn frame(
     cx: &Context<'_>,
     members: &[ValueId],
     linears: &[ValueId],
-    frames: &[Option<Frame>],
+    frames: &Frames,
     id: ValueId,
     n_rows: usize,
 ) -> Result<Option<Frame>, Reason> {
@@ -509,7 +521,7 @@ fn frame(
     let value = &graph[id];
     let mut joined: Option<Frame> = None;
     for &input in &value.inputs {
-        if let Some(frame) = frames[input.index()].clone() {
+        if let Some(frame) = frames.get(&input).cloned() {
             joined = Some(frame.join(joined)?);
         }
     }
@@ -554,7 +566,7 @@ fn frame(
         }
         _ => {
             let full = value.inputs.iter().all(|&input| {
-                frames[input.index()].is_none()
+                !frames.contains_key(&input)
                     || graph[input].ty.elements() == work_elements(graph, id)
             });
             if !full || work_elements(graph, id) != n_rows * frame.len {

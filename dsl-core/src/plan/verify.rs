@@ -8,18 +8,25 @@
 use super::context::Context;
 use super::{Place, Plan};
 use crate::ir::{Op, ValueId};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Plan {
     /// Checks the plan's rules; a broken one is a fault of the planner.
     pub(crate) fn verify(&self) -> Result<(), String> {
         let graph = self.graph();
         let cx = Context::new(graph, usize::MAX);
+        let mut n_kernels = vec![0; graph.values.len()];
+        for id in self.kernels().iter().flat_map(|kernel| &kernel.members) {
+            n_kernels[id.index()] += 1;
+        }
         for id in graph.ids().filter(|&id| cx.is_member(id)) {
-            let n = self.kernels().iter().filter(|kernel| kernel.members.contains(&id)).count();
+            let n = n_kernels[id.index()];
             if n != 1 {
                 return Err(format!("{id} is a member of {n} kernels"));
             }
         }
+        let lines = self.decisions().iter().map(|line| (line.producer, line.consumer));
+        let lines: BTreeSet<(ValueId, ValueId)> = lines.collect();
         let mut n_edges = 0;
         for id in graph.ids() {
             let mut inputs = graph[id].inputs.clone();
@@ -30,8 +37,7 @@ impl Plan {
                     continue;
                 }
                 n_edges += 1;
-                let mut lines = self.decisions().iter();
-                if !lines.any(|line| line.producer == input && line.consumer == id) {
+                if !lines.contains(&(input, id)) {
                     return Err(format!("the edge {input} -> {id} has no decision"));
                 }
             }
@@ -39,7 +45,7 @@ impl Plan {
         if n_edges != self.decisions().len() {
             return Err(format!("{} decisions for {n_edges} edges", self.decisions().len()));
         }
-        let mut written: Vec<ValueId> = graph.args.iter().map(|arg| arg.value).collect();
+        let mut written: BTreeSet<ValueId> = graph.args.iter().map(|arg| arg.value).collect();
         for (index, kernel) in self.kernels().iter().enumerate() {
             if let Some(missing) = kernel.loads.iter().find(|load| !written.contains(load)) {
                 return Err(format!("kernel {index} loads {missing}, which no kernel stored"));
@@ -54,9 +60,11 @@ impl Plan {
 
     fn verify_scratch(&self) -> Result<(), String> {
         let graph = self.graph();
-        let last_use = |id: ValueId| {
-            self.kernels().iter().rposition(|kernel| kernel.loads.contains(&id)).unwrap_or(0)
-        };
+        let mut last_use: BTreeMap<ValueId, usize> = BTreeMap::new();
+        for (index, kernel) in self.kernels().iter().enumerate() {
+            last_use.extend(kernel.loads.iter().map(|&id| (id, index)));
+        }
+        let last_use = |id: ValueId| last_use.get(&id).copied().unwrap_or(0);
         let mut lives: Vec<(ValueId, usize, usize, usize, usize)> = Vec::new();
         for (index, kernel) in self.kernels().iter().enumerate() {
             for &id in &kernel.stores {
@@ -68,14 +76,14 @@ impl Plan {
                 lives.push((id, at, end, index, last_use(id).max(index)));
             }
         }
-        for (i, a) in lives.iter().enumerate() {
-            for b in &lives[i + 1..] {
-                let bytes = a.1 < b.2 && b.1 < a.2;
-                let time = a.3 <= b.4 && b.3 <= a.4;
-                if bytes && time {
-                    return Err(format!("{} and {} share bytes while both are needed", a.0, b.0));
-                }
+        // They are in the order of their beginnings, so what has ended stays ended.
+        let mut alive: Vec<&(ValueId, usize, usize, usize, usize)> = Vec::new();
+        for b in &lives {
+            alive.retain(|a| b.3 <= a.4);
+            if let Some(a) = alive.iter().find(|a| a.1 < b.2 && b.1 < a.2) {
+                return Err(format!("{} and {} share bytes while both are needed", a.0, b.0));
             }
+            alive.push(b);
         }
         Ok(())
     }

@@ -2,18 +2,20 @@
 //! prepared once, and outputs that are combined later meet in one thread.
 
 use crate::ir::{Graph, Op, ValueId};
+use std::collections::BTreeMap;
 
 /// The name in the log.
 pub const NAME: &str = "sibling_linear";
 
 /// Pairs of linears that read the same operand: each with the first of them.
 pub fn pairs(graph: &Graph) -> Vec<(ValueId, ValueId)> {
-    let linears: Vec<ValueId> = graph.ids().filter(|&id| graph[id].op == Op::Linear).collect();
-    linears
-        .iter()
-        .filter_map(|&b| {
-            let same = |a: &&ValueId| **a < b && graph[**a].inputs[0] == graph[b].inputs[0];
-            linears.iter().find(same).map(|&a| (a, b))
-        })
-        .collect()
+    let mut first: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    let mut pairs = Vec::new();
+    for b in graph.ids().filter(|&id| graph[id].op == Op::Linear) {
+        let a = *first.entry(graph[b].inputs[0]).or_insert(b);
+        if a != b {
+            pairs.push((a, b));
+        }
+    }
+    pairs
 }
