@@ -157,3 +157,29 @@ fn runs_one_after_the_other_do_not_see_each_other() {
     bits(&loaded, 5, &random_args(&graph, 5, 4), 2);
     assert_eq!(first, bits(&loaded, 2, &args, 2));
 }
+
+/// What the field would write out in full, decoded weights and products included, is right too.
+#[test]
+fn the_fields_plans_are_right() {
+    use fuseline_core::field::{self, Rules};
+    for (format, k) in [("Q8_0", 96), ("Int4ZeroG32", 64), ("Int4FloatG32", 32), ("f16", 37)] {
+        let text = format!(
+            "block seed
+arg %0 g input bf16[1, K:{k}]
+arg %1 u input bf16[1, K:{k}]
+arg %2 w weight {format}{{N:33, K:{k}}}
+%3 = gelu_tanh %0 : f32[1, K:{k}]
+%4 = mul %3 %1 : f32[1, K:{k}]
+%5 = linear %4 %2 : f32[1, N:33]
+return %5
+"
+        );
+        let graph = Graph::parse(&text).unwrap();
+        for max_ops in [1, 15, 25, 100] {
+            let plan = field::plan(&graph, &Rules { max_ops, ..Rules::default() }).unwrap();
+            let loaded = load(plan.graph(), true);
+            let args = random_args(&graph, 1, 1);
+            difference(&loaded, 1, &args, 2e-5).unwrap_or_else(|e| panic!("{format}: {e}"));
+        }
+    }
+}

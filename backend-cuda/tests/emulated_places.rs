@@ -146,6 +146,7 @@ fn the_fields_plan_has_the_product_buffer() {
     let ours = compile(&graph, &Options::default()).unwrap();
     let theirs = field::plan(&graph, &Rules { max_ops: 40, ..Rules::default() }).unwrap();
     assert!(!ours.has_product_buffer());
+    assert!(theirs.has_product_buffer());
     let graph = theirs.graph();
     let stored = |id| matches!(theirs.place(id), fuseline_core::plan::Place::Scratch(_));
     let products = graph.ids().filter(|&id| stored(id) && graph[id].ty.elements() == 33 * 96);

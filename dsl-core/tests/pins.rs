@@ -168,3 +168,23 @@ fn a_pin_is_part_of_the_digest() {
     assert_ne!(none, inline);
     assert_ne!(materialize, inline);
 }
+
+/// More operations than a kernel is given.
+#[test]
+fn a_pin_that_cannot_be_kept_is_an_error_with_its_reason() {
+    use fuseline_core::plan::{Options, compile};
+    let mut text = "block long\narg %0 x input f32[D:64]\n".to_string();
+    for i in 0..120 {
+        text += &format!("%{} = neg %{i} : f32[D:64] !inline\n", i + 1);
+    }
+    text += "%121 y = row_sum %120 : f32[1]\nreturn %121\n";
+    let graph = Graph::parse(&text).unwrap_or_else(|error| panic!("{error}"));
+    let plan = compile(&graph, &Options::default()).unwrap();
+    let errors = plan.check_pins();
+    assert_eq!(errors.len(), 1, "{}", plan.explain());
+    let message = "`neg` (%21) cannot be computed inline in `neg` (%22): \
+                   members: 121 operations, a kernel has up to 100";
+    assert_eq!(errors[0].message, message);
+    let free = Graph::parse(&text.replace(" !inline", "")).unwrap();
+    assert!(compile(&free, &Options::default()).unwrap().check_pins().is_empty());
+}

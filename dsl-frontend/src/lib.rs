@@ -157,7 +157,8 @@ fn unit(
             let note = function.budget.as_ref();
             let (block, exceeded) = compile::block(graph, path, note.map(|note| &note.budget));
             for diagnostic in exceeded {
-                let extent = note.map_or(Extent::from(function.name.span()), |note| note.extent);
+                let bounds = note.filter(|_| diagnostic.code == Code::Budget);
+                let extent = bounds.map_or(Extent::from(function.name.span()), |note| note.extent);
                 errors.push(Error { diagnostic, extent });
             }
             block

@@ -17,16 +17,20 @@ pub struct Budget {
 
 impl Plan {
     /// The stored values that are as large as a product written out before it is summed:
-    /// `n · k` elements a row, for some weight of the block.
+    /// `n · k` elements a row, for some weight of the block; or as a whole decoded weight.
     pub fn product_buffers(&self) -> Vec<ValueId> {
         let graph = self.graph();
         let products: Vec<usize> = graph
             .ids()
-            .filter(|&id| graph[id].op == Op::Linear)
-            .filter_map(|id| match &graph[graph[id].inputs[1]].ty {
-                Type::Weight { n, k, .. } if n.size > 1 && k.size > 1 => {
-                    Some(graph[id].ty.elements() * k.size)
-                }
+            .filter_map(|id| match (&graph[id].op, graph[id].inputs.last()) {
+                (Op::Linear, Some(&weight)) => match &graph[weight].ty {
+                    Type::Weight { n, k, .. } if n.size > 1 && k.size > 1 => {
+                        Some(graph[id].ty.elements() * k.size)
+                    }
+                    _ => None,
+                },
+                // A weight that is decoded by itself, or multiplied element by element.
+                (Op::Dequantize, _) => Some(graph[id].ty.elements()),
                 _ => None,
             })
             .collect();

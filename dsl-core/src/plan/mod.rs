@@ -160,7 +160,7 @@ impl Plan {
         let error = |(decision, reason): (&Decision, &Reason)| {
             let (value, user) = (graph.label(decision.producer), graph.label(decision.consumer));
             Diagnostic::new(
-                Code::Budget,
+                Code::Pin,
                 format!("{value} cannot be computed inline in {user}: {reason}"),
                 "leave `inline()` out, and the planner finds the cheapest place",
             )

@@ -28,6 +28,29 @@ impl Format for Table {
     }
 }
 
+/// Two groups of 32 for eight outputs: code k mod 16, zero point 1 + output, scale 1/2 and 2.
+#[test]
+fn weights_of_gptq_are_taken_as_they_are() {
+    use fuseline_core::format::interop::{Gptq, GptqVersion};
+    use fuseline_runtime::element::{Int4G32, Int4ZeroG32};
+    let device = Device::cpu();
+    let word = |nibble: &dyn Fn(u32) -> u32| {
+        (0..8).fold(0, |word: u32, i| word | nibble(i) << (4 * i)) as i32
+    };
+    let qweight: Vec<i32> = (0..64).map(|at: u32| word(&|i| (8 * (at / 8) + i) % 16)).collect();
+    let qzeros = [word(&|output| output); 2];
+    let scales: Vec<f16> = (0..16).map(|at| f16::from_f32([0.5, 2.0][at / 8])).collect();
+    let version = GptqVersion::V1;
+    let stored = Gptq { qweight: &qweight, qzeros: &qzeros, scales: &scales, g_idx: None, version };
+    let weight: Weight<Int4ZeroG32, 8, 64> = Weight::from_gptq(&device, &stored).unwrap();
+    let expected: Vec<f32> = (0..8 * 64)
+        .map(|at| ((at % 64 % 16) as f32 - (1 + at / 64) as f32) * [0.5, 2.0][at % 64 / 32])
+        .collect();
+    assert_eq!(weight.to_f32().unwrap(), expected);
+    let error = Weight::<Int4G32, 8, 64>::from_gptq(&device, &stored).unwrap_err();
+    assert_eq!(error.to_string(), "`weight`: expected an `Int4Zero` format, found `Int4G32`");
+}
+
 #[test]
 fn numbers_that_a_format_holds_survive_quantising() {
     let device = Device::cpu();
