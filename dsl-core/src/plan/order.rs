@@ -34,7 +34,47 @@ impl Order {
     }
 
     /// Whether another kernel lies on a way from one of the set to one of the set.
-    pub fn leaves_and_returns(&self, set: &[usize], consumers: &[Vec<usize>]) -> bool {
+    pub fn leaves_and_returns(
+        &self,
+        set: &[usize],
+        producers: &[Vec<usize>],
+        consumers: &[Vec<usize>],
+    ) -> bool {
+        let n_neighbours =
+            |lists: &[Vec<usize>]| set.iter().map(|&index| lists[index].len()).sum::<usize>();
+        match n_neighbours(producers) < n_neighbours(consumers) {
+            true => self.is_reached_again(set, producers),
+            false => self.comes_back(set, consumers),
+        }
+    }
+
+    /// The same, walked against the ways: for sets that much reads.
+    fn is_reached_again(&self, set: &[usize], producers: &[Vec<usize>]) -> bool {
+        let first = set.iter().map(|&index| self.places[index]).min().unwrap_or(0);
+        let mut todo: Vec<usize> = Vec::new();
+        for &index in set {
+            let behind = producers[index].iter().filter(|&&kernel| self.places[kernel] > first);
+            todo.extend(behind.filter(|kernel| !set.contains(kernel)));
+        }
+        let mut seen = BTreeSet::new();
+        while let Some(kernel) = todo.pop() {
+            if !seen.insert(kernel) {
+                continue;
+            }
+            for &producer in &producers[kernel] {
+                if set.contains(&producer) {
+                    return true;
+                }
+                if self.places[producer] > first {
+                    todo.push(producer);
+                }
+            }
+        }
+        false
+    }
+
+    /// The same, walked along the ways.
+    fn comes_back(&self, set: &[usize], consumers: &[Vec<usize>]) -> bool {
         // No way returns from behind the last of them.
         let last = set.iter().map(|&index| self.places[index]).max().unwrap_or(0);
         let mut todo: Vec<usize> = Vec::new();
@@ -138,7 +178,12 @@ mod tests {
                     reach.extend(&consumers[kernel]);
                 }
                 let lists = list(&consumers);
-                assert_eq!(order.leaves_and_returns(&set, &lists), around);
+                assert_eq!(order.comes_back(&set, &lists), around);
+                let mut producers = vec![Vec::new(); n];
+                for (kernel, list) in lists.iter().enumerate() {
+                    list.iter().for_each(|&consumer| producers[consumer].push(kernel));
+                }
+                assert_eq!(order.is_reached_again(&set, &producers), around);
                 if around {
                     continue;
                 }

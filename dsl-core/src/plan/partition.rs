@@ -104,6 +104,10 @@ const MAX_PARAMETERS: usize = 500;
 /// Operations of a kernel at most: the field's cap of an expression.
 const MAX_MEMBERS: usize = 100;
 
+/// Consumers of one kernel that are weighed with it at a time: the first ones. A merge changes what
+/// all others would give, so that weighing thousands after each would take time in their square.
+const MAX_CONSUMERS: usize = 64;
+
 /// Gains that differ by less are equal.
 const GAIN_STEP_NS: f64 = 10.0;
 
@@ -184,12 +188,12 @@ impl<'a> Search<'a> {
     }
 
     fn merged(&self, set: &[usize]) -> Result<Draft, Reason> {
-        if self.order.leaves_and_returns(set, &self.consumers) {
-            return Err(Reason::Cycle);
-        }
         let n_members = set.iter().map(|&index| self.n_members(index)).sum();
         if n_members > MAX_MEMBERS {
             return Err(Reason::Members { n_members, limit: MAX_MEMBERS });
+        }
+        if self.order.leaves_and_returns(set, &self.producers, &self.consumers) {
+            return Err(Reason::Cycle);
         }
         let members = |&index: &usize| self.drafts[index].iter().flat_map(|d| &d.members);
         let mut all: Vec<ValueId> = set.iter().flat_map(members).copied().collect();
@@ -305,7 +309,7 @@ impl<'a> Search<'a> {
             let set = candidate.set;
             // Other merges may have made a way around since it was weighed. Only merges of its own
             // kernels can close that again, and these weigh it anew.
-            if self.order.leaves_and_returns(&set, &self.consumers) {
+            if self.order.leaves_and_returns(&set, &self.producers, &self.consumers) {
                 self.known.insert(set, Merge::Not(Reason::Cycle));
                 continue;
             }
@@ -317,19 +321,20 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// The producer with each of its consumers; a linear also with all of them.
+    /// The producer with each of its first consumers; a linear also with all of them.
     fn sets(&self, producer: usize) -> Vec<Set> {
-        let consumers = self.consumers[producer].iter();
+        let consumers = self.consumers[producer].iter().take(MAX_CONSUMERS);
         let mut sets: Vec<Set> = consumers.map(|&consumer| vec![producer, consumer]).collect();
         sets.extend(self.whole_set(producer));
         sets
     }
 
-    /// A linear with all of its consumers, if there are several.
+    /// A linear with all of its consumers, if there are several and not too many.
     fn whole_set(&self, producer: usize) -> Option<Set> {
         let consumers = &self.consumers[producer];
         let template = self.drafts[producer].as_ref().map(|draft| &draft.structure.template);
-        let is_whole = consumers.len() > 1 && matches!(template, Some(Template::Linear(_)));
+        let is_some = (2..=MAX_CONSUMERS).contains(&consumers.len());
+        let is_whole = is_some && matches!(template, Some(Template::Linear(_)));
         is_whole.then(|| [&[producer], &consumers[..]].concat())
     }
 
@@ -392,7 +397,9 @@ impl<'a> Search<'a> {
                 self.remember(set);
             }
             for producer in self.producers[keep].clone() {
-                self.remember(vec![producer, keep]);
+                if self.consumers[producer].iter().take(MAX_CONSUMERS).any(|&c| c == keep) {
+                    self.remember(vec![producer, keep]);
+                }
                 if let Some(set) = self.whole_set(producer) {
                     self.remember(set);
                 }
