@@ -3,7 +3,7 @@
 
 use fuseline_core::dtype::DType;
 use fuseline_core::format::{
-    BF16, CodeMap, F16, F32, Group, PackError, Packed, Q4_1, Q8_0, WeightFormat,
+    BF16, CodeMap, F32, FORMATS, Group, PackError, Packed, Q4_1, Q8_0, WeightFormat,
 };
 use fuseline_cpu::dot::{
     Activations, DotError, Element, Level, Planes, axpy, axpy_rows, dot, dot_rows, embed_row,
@@ -78,12 +78,7 @@ fn formats() -> Vec<WeightFormat> {
     let (f32_, f16_, bf16_) = (DType::F32, DType::F16, DType::BF16);
     let unsigned = |bias| CodeMap::Unsigned { bias };
     let book = |values: &Vec<f32>| CodeMap::Codebook(values.clone().into());
-    vec![
-        F32,
-        F16,
-        BF16,
-        Q4_1,
-        Q8_0,
+    let declared = vec![
         format("book4_g32", 4, book(&fp4), Some((32, f16_, None))),
         format("book4_g16", 4, book(&fp4), Some((16, f32_, Some(bf16_)))),
         format("signed4_g16", 4, CodeMap::Signed, Some((16, bf16_, Some(f32_)))),
@@ -98,7 +93,8 @@ fn formats() -> Vec<WeightFormat> {
         format("book8_g32", 8, book(&cubes), Some((32, f16_, Some(f16_)))),
         format("book8", 8, book(&cubes), None),
         format("bf16_g32", 16, CodeMap::Float(bf16_), Some((32, f32_, Some(f16_)))),
-    ]
+    ];
+    FORMATS.iter().map(|&format| format.clone()).chain(declared).collect()
 }
 
 const GUARD: usize = 9;
@@ -179,7 +175,7 @@ fn products_match_sums_in_f64() {
     for format in formats() {
         let grouped = format.group.is_some();
         let ks: &[usize] =
-            if grouped { &[24, 32, 64, 96, 576, 1536] } else { &[1, 7, 31, 32, 33, 577] };
+            if grouped { &[24, 32, 64, 96, 128, 384, 576, 1536] } else { &[1, 7, 31, 32, 33, 577] };
         for &k in ks.iter().filter(|&k| k.is_multiple_of(format.group_size())) {
             let ns: &[usize] = if k > 1000 { &[17] } else { &[1, 17, 63, 65] };
             for &n in ns {
@@ -294,7 +290,7 @@ fn one_group_is_enough() {
 fn nan_in_gives_nan_out() {
     let mut random = Random::new(3);
     for format in formats() {
-        let k = 192;
+        let k = 384;
         let packed = random.weight(&format, 3, k).unwrap();
         let mut x = random.numbers(2 * k);
         x[k + 5] = f32::NAN;

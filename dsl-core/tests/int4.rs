@@ -206,3 +206,48 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(empty.pack(other, 1, 32), Err(PackError::Length { .. })));
     assert!(matches!(empty.pack(format, 1, 32), Err(PackError::Family { .. })));
 }
+
+#[test]
+fn zero_points_are_exact_for_every_scale() {
+    // Eight outputs of one group each; elements 0 to 15 of a group are the codes 0 to 15.
+    let format = builtin("Int4ZeroG32").unwrap();
+    let qweight = words(32, |w, i| (8 * (w / 8) + i) as u32 % 16);
+    let scales: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).filter(|s| s.is_finite()).collect();
+    for zero in 0..=16 {
+        let version = if zero == 16 { GptqVersion::V1 } else { GptqVersion::V2 };
+        let qzeros = words(1, |_, _| zero.min(15));
+        for scales in scales.chunks_exact(8) {
+            let weight = Gptq { qweight: &qweight, qzeros: &qzeros, scales, g_idx: None, version };
+            let packed = weight.pack(format, 8, 32).unwrap();
+            for (row, scale) in scales.iter().enumerate() {
+                for code in 0..16 {
+                    let expected = f64::from(code - zero as i32) * scale.to_f64();
+                    let found = format.decode(&packed, row, code as usize);
+                    assert_eq!(found, expected, "({code} - {zero}) * {scale}");
+                    assert_eq!(f64::from(found as f32), found);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn shapes_beyond_any_memory_are_refused() {
+    let (zero, float) = (builtin("Int4ZeroG32").unwrap(), builtin("Int4FloatG32").unwrap());
+    let symmetric = builtin("Int4G32").unwrap();
+    for (n, k) in [(1 << 34, 1 << 35), (1 << 40, 1 << 40), (1 << 62, 1 << 62)] {
+        let gptq =
+            Gptq { qweight: &[], qzeros: &[], scales: &[], g_idx: None, version: GptqVersion::V2 };
+        assert!(gptq.pack(zero, n, k).is_err(), "gptq {n} {k}");
+        let awq = Awq { qweight: &[], qzeros: &[], scales: &[] };
+        assert!(awq.pack(zero, n, k).is_err(), "awq {n} {k}");
+        let plain = TorchAo { qdata: &[], scale: &[], zero: None };
+        assert!(plain.pack(symmetric, n, k).is_err(), "torchao {n} {k}");
+        let tiny = TinyGemm { codes: &[], scales_and_zeros: &[] };
+        assert!(tiny.pack(float, n, k).is_err(), "tinygemm {n} {k}");
+        assert!(float.pack_planes(&[], &[], &[], n, k).is_err(), "planes {n} {k}");
+        assert!(float.quantize(&[], n, k).is_err(), "numbers {n} {k}");
+        let blocks = builtin("Q4_1").unwrap();
+        assert!(blocks.pack_gguf(&[], n, k).is_err(), "blocks {n} {k}");
+    }
+}

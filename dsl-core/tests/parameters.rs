@@ -9,18 +9,19 @@ use fuseline_core::plan::{Options, Reason, Verdict, compile};
 const MAX_POINTERS: usize = 500;
 
 #[test]
-fn a_sum_of_600_arguments_is_several_kernels() {
-    const N_ARGS: usize = 600;
-    let mut graph = Graph::new("sum");
+fn a_chain_that_reads_199_arguments_is_several_kernels() {
+    // Two further arguments an operation: few enough operations for one kernel.
+    const N_ARGS: usize = 199;
+    let mut graph = Graph::new("bounds");
     let ty = Type::tensor(DType::F32, vec![Dim::literal(1), Dim::named(33, "D")]);
     let args: Vec<ValueId> =
         (0..N_ARGS).map(|index| graph.arg(&format!("x{index}"), Role::Input, ty.clone())).collect();
-    let add = Op::Pointwise(Pointwise::Add);
-    let mut sum = args[0];
-    for &arg in &args[1..] {
-        sum = graph.push(add.clone(), vec![sum, arg]).unwrap();
+    let clamp = Op::Pointwise(Pointwise::Clamp);
+    let mut x = args[0];
+    for bounds in args[1..].chunks_exact(2) {
+        x = graph.push(clamp.clone(), vec![x, bounds[0], bounds[1]]).unwrap();
     }
-    graph.outputs.push(sum);
+    graph.outputs.push(x);
     let plan = compile(&graph, &Options::default()).unwrap();
 
     for kernel in plan.kernels() {

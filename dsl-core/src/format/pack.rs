@@ -109,9 +109,10 @@ impl WeightFormat {
         let block =
             self.gguf.ok_or_else(|| PackError::NotInGguf { format: self.name.to_string() })?;
         let size = self.group_size();
-        let mut packed = self.zeroed(n, k)?;
-        let n_blocks = n * (k / size);
+        self.expect_groups(k)?;
+        let n_blocks = n.saturating_mul(k / size);
         expect_len("bytes", n_blocks.saturating_mul(block.bytes), bytes.len())?;
+        let mut packed = self.zeroed(n, k);
         for (index, source) in bytes.chunks_exact(block.bytes).enumerate() {
             let (row, first) = (index / (k / size), index % (k / size) * size);
             let codes = &source[block.codes_at..];
@@ -144,12 +145,13 @@ impl WeightFormat {
         n: usize,
         k: usize,
     ) -> Result<Packed, PackError> {
-        let mut packed = self.zeroed(n, k)?;
-        let n_groups = n * self.n_groups(k);
+        self.expect_groups(k)?;
+        let n_groups = n.saturating_mul(self.n_groups(k));
         let n_offsets = if self.group.is_some_and(|g| g.offset.is_some()) { n_groups } else { 0 };
-        expect_len("codes", n * k, codes.len())?;
+        expect_len("codes", n.saturating_mul(k), codes.len())?;
         expect_len("scales", n_groups, scales.len())?;
         expect_len("offsets", n_offsets, offsets.len())?;
+        let mut packed = self.zeroed(n, k);
         for (index, &code) in codes.iter().enumerate() {
             self.put_code(&mut packed, index / k, index % k, code);
         }
@@ -165,7 +167,7 @@ impl WeightFormat {
     /// Quantises `[n, k]` numbers: each group's scale (and offset) spans its range, and each
     /// code is the nearest one. Dense formats round to nearest even.
     pub fn quantize(&self, values: &[f32], n: usize, k: usize) -> Result<Packed, PackError> {
-        expect_len("values", n * k, values.len())?;
+        expect_len("values", n.saturating_mul(k), values.len())?;
         let size = self.group_size();
         let map: Vec<f64> = match self.code {
             CodeMap::Float(_) => Vec::new(),
@@ -174,9 +176,7 @@ impl WeightFormat {
         let (low, high) =
             map.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &v| (l.min(v), h.max(v)));
         let (mut codes, mut scales, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
-        if !k.is_multiple_of(size) {
-            return Err(PackError::Group { k, group: size });
-        }
+        self.expect_groups(k)?;
         for group_values in values.chunks(size) {
             let Some(group) = self.group else {
                 codes.extend(group_values.iter().map(|&v| self.float_code(v)));
@@ -244,13 +244,15 @@ impl WeightFormat {
         }
     }
 
-    fn zeroed(&self, n: usize, k: usize) -> Result<Packed, PackError> {
+    fn expect_groups(&self, k: usize) -> Result<(), PackError> {
         let group = self.group_size();
-        if !k.is_multiple_of(group) {
-            return Err(PackError::Group { k, group });
-        }
+        if k.is_multiple_of(group) { Ok(()) } else { Err(PackError::Group { k, group }) }
+    }
+
+    /// A weight of zero codes. Its size has been compared with a source's, so it fits in memory.
+    fn zeroed(&self, n: usize, k: usize) -> Packed {
         let codes = vec![0; n * self.code_row_bytes(k)];
-        Ok(Packed { n, k, codes, scales: Vec::new(), offsets: Vec::new() })
+        Packed { n, k, codes, scales: Vec::new(), offsets: Vec::new() }
     }
 
     fn put_code(&self, packed: &mut Packed, row: usize, col: usize, code: u32) {

@@ -4,6 +4,7 @@ mod blocks;
 mod caches;
 mod calls;
 mod devices;
+mod interop;
 mod recorder;
 mod tensors;
 mod weights;

@@ -28,9 +28,9 @@ impl Awq<'_> {
         let size = expect_family(format, 0, DType::F16, Some(DType::F32), "an `Int4Zero` format")?;
         expect_whole(n, k, size)?;
         let (n_groups, n_words) = (k / size, n / 8);
-        expect_len("words of codes", k * n_words, self.qweight.len())?;
-        expect_len("words of zero points", n_groups * n_words, self.qzeros.len())?;
-        expect_len("scales", n_groups * n, self.scales.len())?;
+        expect_len("words of codes", k.saturating_mul(n_words), self.qweight.len())?;
+        expect_len("words of zero points", n_groups.saturating_mul(n_words), self.qzeros.len())?;
+        expect_len("scales", n_groups.saturating_mul(n), self.scales.len())?;
         // Which nibble holds each of the eight outputs.
         let mut place = [0; 8];
         ORDER.iter().enumerate().for_each(|(nibble, &output)| place[output] = nibble);

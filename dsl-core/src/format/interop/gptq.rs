@@ -39,9 +39,9 @@ impl Gptq<'_> {
         let size = expect_family(format, 0, DType::F16, Some(DType::F32), "an `Int4Zero` format")?;
         expect_whole(n, k, size)?;
         let n_groups = k / size;
-        expect_len("words of codes", k / 8 * n, self.qweight.len())?;
-        expect_len("words of zero points", n_groups * (n / 8), self.qzeros.len())?;
-        expect_len("scales", n_groups * n, self.scales.len())?;
+        expect_len("words of codes", (k / 8).saturating_mul(n), self.qweight.len())?;
+        expect_len("words of zero points", n_groups.saturating_mul(n / 8), self.qzeros.len())?;
+        expect_len("scales", n_groups.saturating_mul(n), self.scales.len())?;
         if let Some(g_idx) = self.g_idx {
             expect_len("group indices", k, g_idx.len())?;
             let moved = (0..k).find(|&at| usize::try_from(g_idx[at]) != Ok(at / size));

@@ -34,10 +34,10 @@ impl TorchAo<'_> {
             return Err(PackError::Group { k, group: size });
         }
         let n_groups = k / size;
-        expect_len("bytes of codes", n * (k / 2), self.qdata.len())?;
-        expect_len("scales", n_groups * n, self.scale.len())?;
+        expect_len("bytes of codes", n.saturating_mul(k / 2), self.qdata.len())?;
+        expect_len("scales", n_groups.saturating_mul(n), self.scale.len())?;
         if let Some(zero) = self.zero {
-            expect_len("zero points", n_groups * n, zero.len())?;
+            expect_len("zero points", n_groups.saturating_mul(n), zero.len())?;
         }
         // From two's complement to the code that 8 is subtracted from.
         let codes: Vec<u32> = self
@@ -76,8 +76,9 @@ impl TinyGemm<'_> {
             return Err(PackError::Group { k, group: size });
         }
         let n_groups = k / size;
-        expect_len("codes", n * k, self.codes.len())?;
-        expect_len("scales and zero points", n_groups * n * 2, self.scales_and_zeros.len())?;
+        expect_len("codes", n.saturating_mul(k), self.codes.len())?;
+        let n_numbers = n_groups.saturating_mul(n).saturating_mul(2);
+        expect_len("scales and zero points", n_numbers, self.scales_and_zeros.len())?;
         if let Some(at) = self.codes.iter().position(|code| !(0..16).contains(code)) {
             return Err(PackError::Code { at, found: self.codes[at] });
         }
