@@ -98,7 +98,7 @@ const NUDGES: [(f64, f64); 2] = [(1.0 / 1048576.0, 4.0), (1.0 / 512.0, 4.0)];
 /// By how much each value of a graph may be off beside its [`limit`], in its own unit, because
 /// small differences before it become large: where terms of a sum cancel, where a norm makes a
 /// small row large. Measured: the oracle runs again on arguments that are moved by about as much
-/// as numbers are rounded, to floats or to `narrow` types.
+/// as numbers are rounded, to floats or to `narrow` types, with every sum moved by a float's error.
 ///
 /// # Errors
 /// Those of the oracle.
@@ -113,7 +113,8 @@ pub fn slack(
     let mut slack = vec![0.0f64; all.len()];
     for seed in 0..2 {
         let mut rng = Rng::new(seed);
-        let mut nudge = |x: f64| x * (1.0 + by * rng.signed());
+        let mut nudge_by = |x: f64, by: f64| x * (1.0 + by * rng.signed());
+        let mut nudge = |x| nudge_by(x, by);
         let mut moved = args.to_vec();
         for datum in &mut moved {
             match datum {
@@ -125,7 +126,8 @@ pub fn slack(
                 Datum::Tokens(_) | Datum::Weight(_) | Datum::Index { .. } => {}
             }
         }
-        let moved = oracle::run_all(graph, rows, &mut moved)?;
+        let mut nudge_sum = |x| nudge_by(x, NUDGES[0].0);
+        let moved = oracle::run_moved(graph, rows, &mut moved, &mut nudge_sum)?;
         for ((slack, before), after) in slack.iter_mut().zip(all).zip(&moved) {
             let (Some(before), Some(after)) = (before, after) else { continue };
             let distances = before.iter().zip(after).map(|(a, b)| (a - b).abs());
@@ -221,6 +223,7 @@ pub(crate) fn coords_of(shape: &[Dim], rows: usize, mut element: usize) -> Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fuseline_core::format::builtin;
 
     fn bounds(dtype: DType, n: usize) -> Bounds {
         Bounds::new(dtype, n, 0.0, F32_LIMIT, true)
@@ -258,6 +261,35 @@ return %1 %2
         assert!(slack[1] > nudge && slack[1] < 16.0 * nudge, "{slack:?}");
         // Exponentials of at most e are off by about their own roundings.
         assert!(slack[2] < 16.0 * nudge, "{slack:?}");
+    }
+
+    #[test]
+    fn slack_is_where_sums_of_weights_cancel() {
+        // Whatever x is, the row is -1: only weights are summed, and their sum is of its errors.
+        let text = "block clipped
+arg %0 x input f32[1, D:4]
+arg %1 w weight f32{1, D:4}
+arg %2 v weight f32{1, 1}
+%3 = const value=1.0 : f32[]
+%4 = neg %3 : f32[]
+%5 = min %0 %4 : f32[1, D:4]
+%6 = linear %5 %1 : f32[1, 1]
+%7 = linear %6 %2 : f32[1, 1]
+%8 = const value=4.0 : f32[]
+%9 = add %7 %8 : f32[1, 1]
+return %9
+";
+        let graph = Graph::parse(text).unwrap();
+        let weight = |elements: &[f32]| {
+            let format = builtin("f32").unwrap();
+            Datum::Weight(format.quantize(elements, 1, elements.len()).unwrap())
+        };
+        let args = [Datum::Tensor(vec![1.0; 4]), weight(&[1.0, 1.0, 1.0, 1.0]), weight(&[0.9999])];
+        let all = oracle::run_all(&graph, 1, &mut args.to_vec()).unwrap();
+        assert!((all[9].as_ref().unwrap()[0] - 4e-4).abs() < 1e-6);
+        let slack = slack(&graph, 1, &args, &all, false).unwrap();
+        let nudge = NUDGES[0].0;
+        assert!(slack[9] > nudge && slack[9] < 64.0 * nudge, "{slack:?}");
     }
 
     #[test]

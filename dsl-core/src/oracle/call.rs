@@ -3,7 +3,7 @@
 use super::{Datum, OracleError, attention, pointwise, row};
 use crate::dtype::DType;
 use crate::format::WeightFormat;
-use crate::ir::{Dim, Graph, Op, Type, ValueId, VerifyError};
+use crate::ir::{Dim, Graph, Op, Reduction, Type, ValueId, VerifyError};
 
 /// Elements along each dim in a call of `rows` rows.
 pub(super) fn live(shape: &[Dim], rows: usize) -> Vec<usize> {
@@ -115,6 +115,20 @@ fn kind(ty: &Type) -> &'static str {
     }
 }
 
+/// Whether elements are sums of many terms, whose last bits depend on the order.
+fn is_summed(op: &Op) -> bool {
+    match op {
+        Op::Reduce(reduction) => *reduction != Reduction::Max,
+        Op::Linear
+        | Op::Softmax
+        | Op::RmsNorm { .. }
+        | Op::LayerNorm { .. }
+        | Op::Rope { .. }
+        | Op::Attend { .. } => true,
+        _ => false,
+    }
+}
+
 /// A call whose arguments have been checked.
 pub(super) struct Call<'a> {
     graph: &'a Graph,
@@ -138,12 +152,19 @@ impl<'a> Call<'a> {
         Call { graph, rows, args, caches, values: Vec::new() }
     }
 
-    /// Computes every value, and stores the caches when nothing went wrong.
-    pub(super) fn run(mut self) -> Result<Vec<Option<Vec<f64>>>, OracleError> {
+    /// Computes every value, with what is summed `moved` before it is rounded, and stores the
+    /// caches when nothing went wrong.
+    pub(super) fn run(
+        mut self,
+        moved: &mut dyn FnMut(f64) -> f64,
+    ) -> Result<Vec<Option<Vec<f64>>>, OracleError> {
         for id in self.graph.ids() {
             let mut value = self.compute(id)?;
             if let Some(elements) = &mut value {
                 self.check_length(id, elements.len())?;
+                if is_summed(&self.graph[id].op) {
+                    elements.iter_mut().for_each(|element| *element = moved(*element));
+                }
                 let dtype = self.graph[id].ty.dtype();
                 if dtype.is_float() {
                     elements.iter_mut().for_each(|element| *element = round(dtype, *element));

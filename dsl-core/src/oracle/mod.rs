@@ -193,7 +193,22 @@ pub fn run_all(
     rows: usize,
     args: &mut [Datum],
 ) -> Result<Vec<Option<Vec<f64>>>, OracleError> {
+    run_moved(graph, rows, args, &mut |element| element)
+}
+
+/// Like [`run_all`], but what is summed is moved before it is rounded: each element of a linear
+/// layer, a sum over rows, a softmax, a norm, a rotation or an attention. With it, one sees what
+/// becomes of the errors that sums in another order have.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_moved(
+    graph: &Graph,
+    rows: usize,
+    args: &mut [Datum],
+    moved: &mut dyn FnMut(f64) -> f64,
+) -> Result<Vec<Option<Vec<f64>>>, OracleError> {
     graph.verify().map_err(OracleError::Graph)?;
     call::check(graph, rows, args)?;
-    call::Call::new(graph, rows, args).run()
+    call::Call::new(graph, rows, args).run(moved)
 }
