@@ -7,7 +7,8 @@
 #define FL_DEVICE static __device__ __forceinline__
 // A function of memory that is made of others.
 #define FL_ACCESS FL_DEVICE
-#define FL_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// Threads of a block, and blocks that a multiprocessor is to hold at once.
+#define FL_KERNEL(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 #define FL_TABLE static __device__ const
 #define FL_RESTRICT __restrict__
 #define FL_UNROLL _Pragma("unroll")
@@ -36,3 +37,6 @@ typedef float* fl_shared_floats;
 #define FL_SHARED_FLOATS(name, at, n) float* const name = fl_shared + (at)
 #define FL_STATIC_SHARED_FLOATS(name, n) __shared__ float name[n]
 #endif
+
+// The byte of the n-th word of a row in a chunk of narrow codes: 4 by 4 words are transposed.
+FL_DEVICE int fl_word_at(int n) { return n % 4 * 16 + n / 4 * 4; }

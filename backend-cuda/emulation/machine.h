@@ -14,7 +14,7 @@
 #define FL_DEVICE static inline
 // Faults are to name the line of the caller.
 #define FL_ACCESS static inline __attribute__((always_inline))
-#define FL_KERNEL(threads) static void
+#define FL_KERNEL(threads, blocks) static void
 #define FL_TABLE static const
 #define FL_RESTRICT __restrict__
 #define FL_UNROLL
@@ -22,7 +22,8 @@
 // ---- what the emulator provides (emulator.h)
 
 // What threads wait for. Different kinds of exchange are different waits.
-enum class FlWait { Barrier, Shuffle, Ballot, Any, All };
+constexpr int FL_EXCHANGED = 8;
+enum class FlWait { Barrier, Shuffle, Ballot, Any, All, Multiply };
 
 extern "C" {
 // The memory behind `bytes` bytes at `p`, checked.
@@ -38,6 +39,8 @@ unsigned fl_shared_static(const void* key, unsigned bytes);
 void fl_wait_block(int line);
 // Waits for all lanes of the warp, and gives the numbers that they brought.
 const unsigned* fl_wait_warp(unsigned own, FlWait kind, int line);
+// The same for several numbers a lane: `[lane][FL_EXCHANGED]`, of which each brought `n`.
+const unsigned* fl_wait_warp_words(const unsigned* own, int n, FlWait kind, int line);
 // Waits for all lanes of the warp; what they wrote is seen by all after that.
 void fl_order_warp(int line);
 int fl_block();
@@ -96,6 +99,21 @@ FL_ACCESS void fl_store_f32(float* p, long long i, float x) { fl_put(p + i, x); 
 FL_ACCESS void fl_store_i32(int* p, long long i, int x) { fl_put(p + i, x); }
 FL_ACCESS void fl_store_u16(unsigned short* p, long long i, unsigned short x) { fl_put(p + i, x); }
 
+// ---- weights (matrix.cuh)
+
+FL_ACCESS uint4 fl_load_weights(const unsigned char* p, long long i) { return fl_get<uint4>(p + i); }
+FL_ACCESS void fl_load_scales1(const unsigned char* p, long long i, unsigned* x) {
+    x[0] = fl_get<unsigned>(p + i);
+}
+FL_ACCESS void fl_load_scales2(const unsigned char* p, long long i, unsigned* x) {
+    const uint2 y = fl_get<uint2>(p + i);
+    x[0] = y.x, x[1] = y.y;
+}
+FL_ACCESS void fl_load_scales4(const unsigned char* p, long long i, unsigned* x) {
+    const uint4 y = fl_get<uint4>(p + i);
+    x[0] = y.x, x[1] = y.y, x[2] = y.z, x[3] = y.w;
+}
+
 // ---- shared memory (memory.cuh)
 
 // An element; reading and writing it are checked.
@@ -121,6 +139,8 @@ template <class T> struct FlSharedArray {
     }
 };
 typedef FlSharedArray<float> fl_shared_floats;
+typedef FlSharedArray<uint4> fl_shared_words4;
+#define FL_SHARED_WORDS4(name, at, n) const fl_shared_words4 name = {4u * (at), n, #name}
 #define FL_SHARED_FLOATS(name, at, n) const fl_shared_floats name = {4u * (at), n, #name}
 #define FL_STATIC_SHARED_FLOATS(name, n) \
     static const char fl_key_##name = 0; \
@@ -263,4 +283,47 @@ FL_DEVICE float fl_e4m3_to_f32(unsigned char x) {
     return fl_from_bits(fl_bits(fl_widen(x & 0x7fu, 3, -6)) | sign);
 }
 FL_DEVICE float fl_e5m2_to_f32(unsigned char x) { return fl_f16_to_f32((unsigned short)(x << 8)); }
+
+// ---- matrix instructions (matrix.cuh)
+
+FL_DEVICE float fl_half_of(unsigned pair, int i) {
+    return fl_from_bits(i ? pair & 0xffff0000u : pair << 16);
+}
+// The products are exact, and so is their sum here but for the last bits of a double. A GPU keeps
+// fewer bits of it; PTX leaves open how many.
+FL_ACCESS void fl_multiply_bf16(float* d, unsigned a0, unsigned a1, unsigned a2, unsigned a3,
+                                unsigned b0, unsigned b1, int line = __builtin_LINE()) {
+    const unsigned own[6] = {a0, a1, a2, a3, b0, b1};
+    const unsigned* all = fl_wait_warp_words(own, 6, FlWait::Multiply, line);
+    const int lane = fl_thread() % 32;
+    for (int i = 0; i < 4; i++) {
+        const int row = lane / 4, column = 2 * (lane % 4) + i % 2;
+        double sum = d[i];
+        for (int t = 0; t < 4; t++) {
+            const unsigned* a = all + (4 * row + t) * FL_EXCHANGED + i / 2;
+            const unsigned* b = all + (4 * column + t) * FL_EXCHANGED + 4;
+            for (int half = 0; half < 2; half++) {
+                sum += (double)fl_half_of(a[0], half) * fl_half_of(b[0], half);
+                sum += (double)fl_half_of(a[2], half) * fl_half_of(b[1], half);
+            }
+        }
+        d[i] = (float)sum;
+    }
+}
+FL_DEVICE unsigned fl_pack_bf16x2(float low, float high) {
+    return fl_f32_to_bf16(low) | (unsigned)fl_f32_to_bf16(high) << 16;
+}
+FL_DEVICE unsigned fl_add_bf16x2(unsigned a, unsigned b) {
+    // A sum of two is exact in f32 where their exponents are near, as those of codes are.
+    return fl_pack_bf16x2(fl_half_of(a, 0) + fl_half_of(b, 0), fl_half_of(a, 1) + fl_half_of(b, 1));
+}
+FL_DEVICE unsigned fl_and_or(unsigned a, unsigned b, unsigned c) { return (a & b) | c; }
+FL_DEVICE unsigned fl_pick_bytes(unsigned a, unsigned b, unsigned digits) {
+    const unsigned long long bytes = (unsigned long long)b << 32 | a;
+    unsigned y = 0;
+    for (int i = 0; i < 4; i++) {
+        y |= (unsigned)(bytes >> 8 * (digits >> 4 * i & 7u) & 0xffu) << 8 * i;
+    }
+    return y;
+}
 #endif

@@ -145,6 +145,7 @@ static Group all, warps[MAX_THREADS / WARP];
 static uint32_t warp_epochs[MAX_THREADS / WARP];
 // What lanes brought: a warp's next exchange may begin before the last is read.
 static unsigned brought[2][MAX_THREADS];
+static unsigned brought_words[2][MAX_THREADS][FL_EXCHANGED];
 static void* scheduler;
 static int n_block_threads;
 static const FlKernel* kernel_of_grid;
@@ -229,6 +230,14 @@ const unsigned* fl_wait_warp(unsigned own, FlWait kind, int line) {
     slots[running.thread] = own;
     wait(group, kind, line);
     return slots + running.thread / WARP * WARP;
+}
+
+const unsigned* fl_wait_warp_words(const unsigned* own, int n, FlWait kind, int line) {
+    Group& group = own_warp();
+    auto* slots = brought_words[group.turn % 2];
+    for (int i = 0; i < n; i++) slots[running.thread][i] = own[i];
+    wait(group, kind, line);
+    return slots[running.thread / WARP * WARP];
 }
 
 void fl_order_warp(int line) {

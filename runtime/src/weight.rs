@@ -129,12 +129,13 @@ impl<F: Format, const N: usize, const K: usize> Weight<F, N, K> {
             Ok(bytes)
         };
         let [codes, scales, offsets] = &self.planes;
-        let packed = Packed {
-            n: N,
-            k: K,
-            codes: read(codes)?,
-            scales: read(scales)?,
-            offsets: read(offsets)?,
+        let planes = [read(codes)?, read(scales)?, read(offsets)?];
+        let layout = self.device.backend().weight_layout();
+        let expected = self.format.plane_bytes(N, K, layout);
+        let found = planes.each_ref().map(Vec::len);
+        let Some(packed) = Packed::from_arranged(&self.format, (N, K), planes, layout) else {
+            let message = format!("planes of {expected:?} bytes were expected, found {found:?}");
+            return Err(format_error(&self.format, message));
         };
         let element = |row, col| self.format.decode(&packed, row, col) as f32;
         Ok((0..N)
@@ -163,11 +164,9 @@ impl<F: Format, const N: usize, const K: usize> Weight<F, N, K> {
     }
 
     fn upload(device: &Device, format: WeightFormat, packed: Packed) -> Result<Self> {
-        let planes = [
-            device.upload(&packed.codes)?,
-            device.upload(&packed.scales)?,
-            device.upload(&packed.offsets)?,
-        ];
+        let [codes, scales, offsets] = packed.arranged(&format, device.backend().weight_layout());
+        drop(packed);
+        let planes = [device.upload(&codes)?, device.upload(&scales)?, device.upload(&offsets)?];
         let format = Arc::new(format);
         Ok(Weight { device: device.clone(), planes, format, marker: PhantomData })
     }

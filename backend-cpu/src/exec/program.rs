@@ -15,6 +15,7 @@ use super::views::{SliceStep, WidenStep};
 use crate::dot::{DotError, Planes};
 use fuseline_core::backend::{BackendError, Count, Signature};
 use fuseline_core::dtype::DType;
+use fuseline_core::format::WeightLayout;
 use fuseline_core::ir::{Graph, Op, Type, ValueId};
 use fuseline_core::plan::{Kernel, Place, Plan};
 
@@ -81,7 +82,8 @@ impl Program {
     pub fn new(plan: &Plan) -> Result<Program, BackendError> {
         let graph = plan.graph();
         check_formats(graph)?;
-        let signature = Signature::new(graph, plan.scratch_bytes(), plan.rows());
+        let signature =
+            Signature::new(graph, plan.scratch_bytes(), plan.rows(), WeightLayout::Rows);
         let mut builder = Builder::new(plan, &signature);
         let kernels: Vec<KernelSteps> = plan
             .kernels()

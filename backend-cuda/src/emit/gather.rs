@@ -26,13 +26,9 @@ pub(crate) fn kernel(cx: &Context<'_>, body: &mut Body, anchor: ValueId) {
     ));
     body.line(format!("float w[{LINEAR_CHUNK}];"));
     body.line("const long long entry = known ? token : 0;");
-    body.line(format!(
-        "{}_decode8({name}_codes, entry * {}, (int)k0, {width}, w);",
-        prefix(format),
-        format.code_row_bytes(width)
-    ));
+    body.line(format!("{}_decode8({name}_codes, entry, (int)k0, {width}, w);", prefix(format)));
     if let Some(group) = format.group {
-        let at = format!("entry * {} + k0 / {}", format.n_groups(width), group.size);
+        let at = format!("{}_group(entry, (int)k0, {width})", prefix(format));
         body.line(format!(
             "const float scale = {}({name}_scales, {at});",
             load_function(group.scale)

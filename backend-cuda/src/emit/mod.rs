@@ -40,6 +40,7 @@ pub const HELPERS: &[(&str, &str)] = &[
     ("math.cuh", include_str!("../../cuda/math.cuh")),
     ("convert.cuh", include_str!("../../cuda/convert.cuh")),
     ("reduce.cuh", include_str!("../../cuda/reduce.cuh")),
+    ("matrix.cuh", include_str!("../../cuda/matrix.cuh")),
 ];
 
 /// Options that the source must be compiled with.
@@ -62,6 +63,9 @@ pub fn source(plans: &[Plan]) -> String {
     }
     for format in formats(plans) {
         let _ = writeln!(text, "{}", format::functions(&format));
+        if format.is_tiled() {
+            let _ = writeln!(text, "{}", linear::pairs_function(&format));
+        }
         if is_read_singly(plans, &format) {
             let _ = writeln!(text, "{}", format::single_function(&format));
         }
@@ -112,7 +116,9 @@ fn plan_text(plan: &Plan, tables: &RefCell<Tables>) -> String {
 fn kernel_text(plan: &Plan, kernel: &Kernel, tables: &RefCell<Tables>) -> String {
     let cx = Context { plan, kernel, tables };
     let mut body = Body::new();
-    body.line("fl_begin_kernel();");
+    if !matches!(kernel.structure.template, Template::Linear(_)) {
+        body.line("fl_begin_kernel();");
+    }
     match &kernel.structure.template {
         Template::Pointwise => pointwise::kernel(&cx, &mut body),
         Template::Rows(rows) => rows::kernel(&cx, &mut body, rows),
@@ -136,7 +142,11 @@ fn kernel_text(plan: &Plan, kernel: &Kernel, tables: &RefCell<Tables>) -> String
     }
     let list: Vec<String> =
         params(plan, kernel).iter().map(|param| params::declare(&cx, *param)).collect();
-    let _ = writeln!(text, "FL_KERNEL({}) {}(", launch.n_threads, kernel.name);
+    let _ = writeln!(
+        text,
+        "FL_KERNEL({}, {}) {}(",
+        launch.n_threads, launch.resident_blocks, kernel.name
+    );
     let _ = writeln!(text, "    {}) {{", list.join(",\n    "));
     text += &body.into_text();
     text + "}\n"

@@ -41,7 +41,7 @@ pub(crate) fn reductions(
             body.lines(scope.into_lines());
             body.close();
         };
-        let n_warps = THREADS / 32;
+        let n_warps = cx.kernel.launch.n_threads / 32;
         let sum = |var: &str| format!("{var} = fl_block_sum({var}, partial, {n_warps});");
         let max = |var: &str| format!("{var} = fl_block_max({var}, partial, {n_warps});");
         let names = match &graph[id].op {
@@ -125,7 +125,7 @@ pub(crate) fn reductions(
 /// The loop in which each thread takes every so many elements `k` of a row.
 pub(crate) fn strided(cx: &Context<'_>, width: usize) -> String {
     let int = cx.index_type();
-    format!("for ({int} k = fl_thread(); k < {width}; k += {THREADS}) {{")
+    format!("for ({int} k = fl_thread(); k < {width}; k += {}) {{", cx.kernel.launch.n_threads)
 }
 
 /// The coordinates of element `k` of row `row`.

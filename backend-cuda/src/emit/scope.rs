@@ -222,14 +222,11 @@ impl<'a> Scope<'a> {
             return float_text(f32::NAN);
         };
         let (name, row, col) = (self.cx.name(weight), &coords[0], &coords[1]);
-        let row_bytes = format.code_row_bytes(k.size);
-        let code = format!(
-            "{}_decode1({name}_codes, (long long)({row}) * {row_bytes}, (int)({col}))",
-            prefix(format)
-        );
+        let (prefix, k) = (prefix(format), k.size);
+        let place = format!("(long long)({row}), (int)({col}), {k}");
+        let code = format!("{prefix}_decode1({name}_codes, {place})");
         let Some(group) = format.group else { return code };
-        let at =
-            format!("(long long)({row}) * {} + ({col}) / {}", format.n_groups(k.size), group.size);
+        let at = format!("{prefix}_group({place})");
         let scale = format!("{}({name}_scales, {at})", load_function(group.scale));
         match group.offset {
             None => format!("{code} * {scale}"),

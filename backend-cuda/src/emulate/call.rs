@@ -7,6 +7,7 @@ use super::fault::Fault;
 use super::process::{Argument, BufferId, Process, Shape, Writer};
 use crate::emit::{self, Param, params};
 use fuseline_core::dtype::DType;
+use fuseline_core::format::{Packed, WeightLayout};
 use fuseline_core::ir::{Graph, Op, Type, ValueId};
 use fuseline_core::oracle::{self, Datum};
 use fuseline_core::plan::{Kernel, Place, Plan};
@@ -179,10 +180,23 @@ impl<'a> Call<'a> {
         if !self.constants.contains_key(&(id, plane)) {
             let integers =
                 |numbers: &[i32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<u8>>();
+            let arranged = |packed: &Packed| match &self.graph()[id].ty {
+                Type::Weight { format, .. } => packed.arranged(format, WeightLayout::Tiles),
+                _ => Default::default(),
+            };
             let contents = match (plane, self.datum(self.before, id)) {
-                (Plane::Codes, Some(Datum::Weight(packed))) => packed.codes.clone(),
-                (Plane::Scales, Some(Datum::Weight(packed))) => packed.scales.clone(),
-                (Plane::Offsets, Some(Datum::Weight(packed))) => packed.offsets.clone(),
+                (Plane::Codes, Some(Datum::Weight(packed))) => {
+                    let [codes, _, _] = arranged(packed);
+                    codes
+                }
+                (Plane::Scales, Some(Datum::Weight(packed))) => {
+                    let [_, scales, _] = arranged(packed);
+                    scales
+                }
+                (Plane::Offsets, Some(Datum::Weight(packed))) => {
+                    let [_, _, offsets] = arranged(packed);
+                    offsets
+                }
                 (Plane::Positions, Some(Datum::Index { positions, .. })) => integers(positions),
                 (Plane::Sequences, Some(Datum::Index { sequences, .. })) => integers(sequences),
                 _ => self.graph()[id].ty.dtype().encode(self.elements(id)),

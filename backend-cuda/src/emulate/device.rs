@@ -11,6 +11,7 @@ use crate::emit::{self, Param, params};
 use fuseline_core::backend::{
     Backend, BackendError, Bound, Buffer, BufferRef, Call, Count, Executable, Program, Signature,
 };
+use fuseline_core::format::WeightLayout;
 use fuseline_core::ir::ValueId;
 use fuseline_core::plan::{Kernel, Place, Plan};
 use std::any::Any;
@@ -118,6 +119,10 @@ impl Backend for EmulatedDevice {
         NAME.to_string()
     }
 
+    fn weight_layout(&self) -> WeightLayout {
+        WeightLayout::Tiles
+    }
+
     fn alloc(&self, bytes: usize) -> std::result::Result<BufferRef, BackendError> {
         let id = self.0.state().process.zeros(bytes, GRANULE_BYTES)?;
         Ok(Arc::new(Memory { device: self.0.clone(), id, bytes }))
@@ -166,7 +171,8 @@ impl Backend for EmulatedDevice {
                 library
             }
         };
-        let signature = Signature::new(plan.graph(), plan.scratch_bytes(), plan.rows());
+        let signature =
+            Signature::new(plan.graph(), plan.scratch_bytes(), plan.rows(), WeightLayout::Tiles);
         Ok(Box::new(Loaded { device: self.clone(), plan, signature, library }))
     }
 }

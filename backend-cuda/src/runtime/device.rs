@@ -13,6 +13,7 @@ use cudarc::driver::{
     CudaContext, CudaSlice, CudaStream, CudaView, DevicePtr, DeviceRepr, DeviceSlice,
 };
 use fuseline_core::backend::{Backend, BackendError, BufferRef, Executable, Program, Recorded};
+use fuseline_core::format::WeightLayout;
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -188,6 +189,10 @@ impl Inner {
 impl Backend for CudaDevice {
     fn name(&self) -> String {
         self.0.name.clone()
+    }
+
+    fn weight_layout(&self) -> WeightLayout {
+        WeightLayout::Tiles
     }
 
     fn alloc(&self, bytes: usize) -> std::result::Result<BufferRef, BackendError> {

@@ -7,6 +7,7 @@ use super::kernels::{Expected, Kernel, lock};
 use super::launch::{Argument, Shape, launch};
 use crate::emit::{self, Param, params};
 use fuseline_core::backend::{BackendError, Call, Executable, Program, Signature};
+use fuseline_core::format::WeightLayout;
 use fuseline_core::ir::ValueId;
 use fuseline_core::plan::{Place, Plan};
 use std::sync::Arc;
@@ -50,7 +51,8 @@ impl CudaProgram {
             }
             cuda => cuda,
         };
-        let signature = Signature::new(plan.graph(), plan.scratch_bytes(), plan.rows());
+        let signature =
+            Signature::new(plan.graph(), plan.scratch_bytes(), plan.rows(), WeightLayout::Tiles);
         let expected: Vec<Expected> = plan
             .kernels()
             .iter()

@@ -5,6 +5,7 @@ mod signature;
 
 pub use signature::{Bound, Count, Signature, Use, What};
 
+use crate::format::WeightLayout;
 use crate::plan::Plan;
 use std::any::Any;
 use std::fmt;
@@ -118,6 +119,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// # Errors
     /// If the buffer is another device's, or too small.
     fn read(&self, buffer: &BufferRef, at: usize, out: &mut [u8]) -> Result<(), BackendError>;
+
+    /// How weights are to be arranged that programs of this device read.
+    fn weight_layout(&self) -> WeightLayout {
+        WeightLayout::Rows
+    }
 
     /// Makes a program ready to run.
     ///

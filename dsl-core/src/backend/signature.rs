@@ -7,6 +7,7 @@
 
 use super::{BackendError, Binding, BufferRef, Call};
 use crate::dtype::DType;
+use crate::format::WeightLayout;
 use crate::ir::{Dim, Graph, Type};
 use std::fmt;
 use std::sync::Arc;
@@ -96,8 +97,14 @@ impl fmt::Display for What<'_> {
 }
 
 impl Signature {
-    /// What calls of a graph's program of up to `rows` rows bring.
-    pub fn new(graph: &Graph, scratch_bytes: usize, rows: usize) -> Signature {
+    /// What calls of a graph's program of up to `rows` rows bring to a device that keeps weights in
+    /// this layout.
+    pub fn new(
+        graph: &Graph,
+        scratch_bytes: usize,
+        rows: usize,
+        layout: WeightLayout,
+    ) -> Signature {
         let kind = |ty: &Type| match ty {
             Type::Tensor { dtype, shape } if shape.is_empty() && dtype.is_float() => {
                 Kind::Scalar(*dtype)
@@ -106,15 +113,7 @@ impl Signature {
                 Kind::Tensor { count: Count::of(shape), dtype: *dtype }
             }
             Type::Weight { format, n, k } => {
-                let n_groups = n.size * format.n_groups(k.size);
-                let plane = |dtype: Option<DType>| n_groups * dtype.map_or(0, DType::bytes);
-                Kind::Weight {
-                    plane_bytes: [
-                        n.size * format.code_row_bytes(k.size),
-                        plane(format.group.map(|group| group.scale)),
-                        plane(format.group.and_then(|group| group.offset)),
-                    ],
-                }
+                Kind::Weight { plane_bytes: format.plane_bytes(n.size, k.size, layout) }
             }
             // Keys and values are buffers of their own.
             Type::Cache { .. } => Kind::Cache { bytes: ty.bytes() / 2 },

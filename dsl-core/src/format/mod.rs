@@ -4,8 +4,8 @@
 //! The value of an element is `map(code) · scale + offset`, with one `scale` and `offset` for
 //! each group of consecutive elements along K. Formats without groups have neither.
 //!
-//! Every weight is kept in one *packed layout*, which serves every batch bucket and every use:
-//! up to three planes, each row-major by output row `n`.
+//! Every weight is packed in one layout, which serves every batch bucket and every use: up to three
+//! planes, each row-major by output row `n`. Devices with matrix instructions [rearrange](tiles) it.
 //!
 //! | plane | shape | row stride |
 //! |---|---|---|
@@ -19,6 +19,7 @@ pub mod interop;
 mod pack;
 mod q4_1;
 mod q8_0;
+mod tiles;
 
 pub use dense::{BF16, F16, F32};
 pub use int4::{
@@ -28,6 +29,7 @@ pub use int4::{
 pub use pack::{PackError, Packed};
 pub use q4_1::Q4_1;
 pub use q8_0::Q8_0;
+pub use tiles::{CHUNK_BYTES, PIECE, TILE_ROWS, Tiles, WeightLayout};
 
 use crate::dtype::DType;
 use std::borrow::Cow;

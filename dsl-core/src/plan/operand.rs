@@ -15,6 +15,7 @@
 
 use super::context::Context;
 use super::cost::{self, Cost};
+use super::matrix::Multiply;
 use super::structure::{Linear, Structure, Template, structure};
 use crate::ir::{Pin, ValueId};
 use crate::target::Target;
@@ -74,6 +75,7 @@ fn inlined(cx: &Context<'_>, structure: &Structure, target: &Target) -> Option<S
         let mut structure = structure.clone();
         if let Template::Linear(linear) = &mut structure.template {
             linear.staged = false;
+            linear.multiply = Multiply::Lanes;
         }
         structure
     };

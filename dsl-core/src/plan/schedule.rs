@@ -1,6 +1,7 @@
 //! How each kernel is launched: blocks, threads, shared memory. The partition is the same on
 //! every target, and so far the schedule is too.
 
+use super::matrix::{self, MatrixLaunch, Multiply};
 use super::structure::{Group, Linear, Structure, Template};
 use crate::ir::{Graph, Op, Type, ValueId};
 use crate::target::family_shared_bytes;
@@ -12,10 +13,14 @@ pub struct Launch {
     pub n_blocks: usize,
     /// Threads of a block.
     pub n_threads: usize,
+    /// Blocks that a multiprocessor is to hold at once: a bound of the registers of a thread.
+    pub resident_blocks: usize,
     /// Dynamic shared memory of a block.
     pub shared_bytes: usize,
     /// For linears: which blocks compute which group, in the order of the groups.
     pub groups: Vec<GroupBlocks>,
+    /// For linears on matrix instructions: how warps divide a task.
+    pub matrix: Option<MatrixLaunch>,
     /// For attention: query heads that one block takes, a divisor of those of a key head.
     pub heads_per_block: usize,
     /// Whether some tensor has more elements than a 32-bit index reaches.
@@ -60,8 +65,10 @@ pub(crate) fn launch(graph: &Graph, structure: &Structure, values: &[ValueId]) -
     let base = Launch {
         n_blocks: 1,
         n_threads: THREADS,
+        resident_blocks: 1,
         shared_bytes: 0,
         groups: Vec::new(),
+        matrix: None,
         heads_per_block: 0,
         wide_index,
     };
@@ -91,23 +98,32 @@ pub(crate) fn launch(graph: &Graph, structure: &Structure, values: &[ValueId]) -
             }
         }
         Template::Linear(linear) => {
+            let matrix = match linear.multiply {
+                Multiply::Lanes => None,
+                Multiply::Matrix { .. } => Some(matrix::launch(graph, linear)),
+            };
+            let n_tiles = |group: &Group| match matrix {
+                None => group.len.div_ceil(LINEAR_TILE),
+                Some(_) => matrix::n_tasks(group),
+            };
+            let max_blocks = matrix.map_or(LINEAR_BLOCKS, matrix::max_blocks);
+            let all_tiles: usize = linear.groups.iter().map(n_tiles).sum();
+            let tiles_per_block = all_tiles.div_ceil(max_blocks).max(1);
             let mut groups = Vec::new();
             let mut first = 0;
-            let all_tiles: usize = linear.groups.iter().map(n_tiles).sum();
-            let tiles_per_block = all_tiles.div_ceil(LINEAR_BLOCKS).max(1);
             for group in &linear.groups {
                 let n_blocks = n_tiles(group).div_ceil(tiles_per_block);
                 groups.push(GroupBlocks { first, n_blocks, n_tiles: tiles_per_block });
                 first += n_blocks;
             }
-            let shared_bytes = linear_shared_bytes(linear);
-            Launch { n_blocks: first.max(1), shared_bytes, groups, ..base }
+            let shared_bytes = linear_shared_bytes(graph, linear);
+            let n_threads = matrix.map_or(THREADS, |launch| 32 * launch.n_warps);
+            let resident_blocks = matrix.map_or(1, matrix::resident_blocks);
+            let n_blocks = first.max(1);
+            let launch = Launch { n_blocks, n_threads, resident_blocks, shared_bytes, ..base };
+            Launch { groups, matrix, ..launch }
         }
     }
-}
-
-fn n_tiles(group: &Group) -> usize {
-    group.len.div_ceil(LINEAR_TILE)
 }
 
 /// Elements from one staged row of the operand to the next.
@@ -122,7 +138,11 @@ pub fn linear_rows(n_rows: usize) -> usize {
 
 /// Shared memory of a linear kernel: the operand's rows, the tiles of sums, the numbers that row
 /// reductions leave (two each at most), and those that warps reduce with.
-pub(crate) fn linear_shared_bytes(linear: &Linear) -> usize {
+pub(crate) fn linear_shared_bytes(graph: &Graph, linear: &Linear) -> usize {
+    if let Multiply::Matrix { n_parts } = linear.multiply {
+        let n_warps = matrix::launch(graph, linear).n_warps;
+        return 4 * matrix::shared(graph, linear, n_parts, n_warps).n_floats;
+    }
     let n_segments = linear.groups.iter().map(|group| group.segments.len()).max().unwrap_or(0);
     let operand = if linear.staged { linear.n_rows * staged_width(linear.k) } else { 0 };
     let sums = n_segments * linear_rows(linear.n_rows) * LINEAR_TILE;

@@ -12,7 +12,9 @@
 
 use super::context::Context;
 use super::decision::Reason;
+use super::matrix::{self, Multiply};
 use super::operand;
+use super::schedule;
 use crate::ir::{Graph, Op, Pairing, Type, ValueId, dim};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,6 +75,8 @@ pub struct Linear {
     /// Whether a block keeps the operand's rows in shared memory. Otherwise every output reads
     /// them from memory, or computes them.
     pub staged: bool,
+    /// How products are computed.
+    pub multiply: Multiply,
     /// The outputs, by which of them meet in one thread.
     pub groups: Vec<Group>,
 }
@@ -384,15 +388,23 @@ fn linear_kernel(
         }
     }
     let groups = groups(cx, members, linears, n_rows)?;
-    let mut linear = Linear { x, n_rows, k, row_ops, staged: true, groups };
-    let need_bytes = super::schedule::linear_shared_bytes(&linear);
+    let multiply = Multiply::Lanes;
+    let mut linear = Linear { x, n_rows, k, row_ops, staged: true, multiply, groups };
+    linear.multiply = matrix::multiply(cx, &linear);
+    if linear.multiply != Multiply::Lanes {
+        if schedule::linear_shared_bytes(graph, &linear) <= cx.shared_bytes {
+            return Ok(Structure { template: Template::Linear(linear), prologue, epilogue });
+        }
+        linear.multiply = Multiply::Lanes;
+    }
+    let need_bytes = schedule::linear_shared_bytes(graph, &linear);
     if need_bytes > cx.shared_bytes {
         let is_inline = linear.row_ops.is_empty() && operand::is_pinned_inline(cx, &linear);
         if !prologue.is_empty() && !is_inline {
             return Err(Reason::SharedMemory { need_bytes, have_bytes: cx.shared_bytes });
         }
         linear.staged = false;
-        let need_bytes = super::schedule::linear_shared_bytes(&linear);
+        let need_bytes = schedule::linear_shared_bytes(graph, &linear);
         if need_bytes > cx.shared_bytes {
             return Err(Reason::SharedMemory { need_bytes, have_bytes: cx.shared_bytes });
         }

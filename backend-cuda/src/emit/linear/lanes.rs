@@ -1,22 +1,22 @@
-//! The linear template. A block puts the operand's rows into shared memory, computing the
+//! Linears for any format: a block puts the operand's rows into shared memory, computing the
 //! prologue on the way; then each warp takes one output of each segment at a time, its lanes
 //! stride along K, and the block's threads run the epilogue on the tile of sums.
 
-use super::format::{load_function, prefix};
-use super::index::{Index, delinearize};
-use super::rows;
-use super::scope::{Context, Scope, Spot};
-use super::text::Body;
+use super::super::format::{load_function, prefix};
+use super::super::rows;
+use super::super::scope::{Context, Scope};
+use super::super::text::Body;
+use super::{Tile, order_text, row_results, tile_row};
 use fuseline_core::format::WeightFormat;
-use fuseline_core::ir::{Op, Type, ValueId};
+use fuseline_core::ir::Type;
 use fuseline_core::plan::schedule::{
     GroupBlocks, LINEAR_CHUNK, LINEAR_TILE, THREADS, linear_rows, staged_width,
 };
-use fuseline_core::plan::{Group, Linear, PairOrder, Segment};
+use fuseline_core::plan::{Group, Linear, Segment};
 use std::collections::BTreeMap;
 
-/// The linear template.
-pub(crate) fn kernel(cx: &Context<'_>, body: &mut Body, linear: &Linear) {
+/// The whole kernel.
+pub(super) fn kernel(cx: &Context<'_>, body: &mut Body, linear: &Linear) {
     let graph = cx.graph();
     let shape = graph[linear.x].ty.shape();
     let lead = &shape[..shape.len() - 1];
@@ -42,20 +42,9 @@ pub(crate) fn kernel(cx: &Context<'_>, body: &mut Body, linear: &Linear) {
     if linear.staged {
         stage(cx, body, linear, staged + tiles);
     }
-    for (index, (group, blocks)) in linear.groups.iter().zip(&cx.kernel.launch.groups).enumerate() {
-        let opening = if index == 0 { "" } else { "} else " };
-        let last = blocks.first + blocks.n_blocks;
-        if linear.groups.len() > 1 {
-            if index > 0 {
-                body.dedent();
-            }
-            body.open(format!("{opening}if (fl_block() < {last}) {{"));
-        }
-        group_tiles(cx, body, linear, group, *blocks, int);
-    }
-    if linear.groups.len() > 1 {
-        body.close();
-    }
+    super::each_group(cx, body, linear, |body, group, blocks| {
+        group_tiles(cx, body, linear, group, blocks, int);
+    });
 }
 
 /// The operand's rows, computed into shared memory; the padding is zero.
@@ -63,32 +52,8 @@ fn stage(cx: &Context<'_>, body: &mut Body, linear: &Linear, results_at: usize) 
     let graph = cx.graph();
     let shape = graph[linear.x].ty.shape();
     let (int, padded) = (cx.index_type(), staged_width(linear.k));
-    let mut read: BTreeMap<ValueId, Vec<String>> = BTreeMap::new();
-    if !linear.row_ops.is_empty() {
-        let n_results = 2 * linear.row_ops.len() * linear.n_rows;
-        body.line(format!(
-            "FL_SHARED_FLOATS(row_results, {results_at}, {n_results}); // [2 a reduction][{}]",
-            linear.n_rows
-        ));
-        let partial_at = results_at + n_results;
-        body.line(format!("FL_SHARED_FLOATS(partial, {partial_at}, {});", 2 * THREADS / 32));
-        body.open(format!("for ({int} row = 0; row < n_rows; row++) {{"));
-        let results = rows::reductions(cx, body, &linear.row_ops, linear.n_rows);
-        body.open("if (fl_thread() == 0) {");
-        for (op_index, id) in linear.row_ops.iter().enumerate() {
-            for (place, name) in results.get(id).into_iter().flatten().enumerate() {
-                let slot = match (2 * op_index + place) * linear.n_rows {
-                    0 => String::new(),
-                    first => format!("{first} + "),
-                };
-                body.line(format!("row_results[{slot}row] = {name};"));
-                read.entry(*id).or_default().push(format!("row_results[{slot}row]"));
-            }
-        }
-        body.close();
-        body.close();
-        body.line("fl_barrier();");
-    }
+    let n_results = 2 * linear.row_ops.len() * linear.n_rows;
+    let read = row_results(cx, body, linear, (results_at, results_at + n_results));
     body.open(format!("for ({int} i = fl_thread(); i < n_rows * {padded}; i += {THREADS}) {{"));
     body.line(format!("const {int} row = i / {padded};"));
     body.line(format!("const {int} k = i % {padded};"));
@@ -136,13 +101,14 @@ fn group_tiles(
     }
     body.open(format!("if (e0 + warp < {len}) {{"));
     body.line(format!("const {int} e = e0 + warp;"));
-    body.line(format!("const {int} f = {};", order_text(group.order)));
+    body.line(format!("const {int} f = {};", order_text(group.order, 1)));
     for (index, segment) in group.segments.iter().enumerate() {
         dot(cx, body, linear, *segment, index, int);
     }
     body.close();
     body.line("fl_barrier();");
-    epilogue(cx, body, linear, group, int);
+    let row = row_text(linear, "r");
+    super::epilogue(cx, body, linear, group, &Tile { n_rows: n_sums, width: LINEAR_TILE, row });
     body.line("fl_barrier();");
     if in_parts {
         body.close();
@@ -155,24 +121,6 @@ fn row_text(linear: &Linear, r: &str) -> String {
     match linear.n_rows > linear_rows(linear.n_rows) {
         true => format!("r0 + {r}"),
         false => r.to_string(),
-    }
-}
-
-/// The element that is the e-th in pair order.
-fn order_text(order: PairOrder) -> String {
-    match order {
-        PairOrder::Natural => "e".to_string(),
-        PairOrder::Halves { head_dim, rotary } => {
-            let half = rotary / 2;
-            let pair = format!("e % {head_dim} % 2 * {half} + e % {head_dim} / 2");
-            if rotary == head_dim {
-                format!("e / {head_dim} * {head_dim} + {pair}")
-            } else {
-                format!(
-                    "e / {head_dim} * {head_dim} + (e % {head_dim} < {rotary} ? {pair} : e % {head_dim})"
-                )
-            }
-        }
     }
 }
 
@@ -203,11 +151,7 @@ fn dot(
         32 * LINEAR_CHUNK
     ));
     body.line(format!("float w[{LINEAR_CHUNK}];"));
-    body.line(format!(
-        "{}_decode8({name}_codes, n * {}, (int)k0, {k}, w);",
-        prefix(format),
-        format.code_row_bytes(k)
-    ));
+    body.line(format!("{}_decode8({name}_codes, n, (int)k0, {k}, w);", prefix(format)));
     group_numbers(body, format, &name, k);
     body.line("FL_UNROLL");
     body.open(format!("for (int r = 0; r < {n_sums}; r++) {{"));
@@ -248,18 +192,10 @@ fn dot(
     body.close();
 }
 
-/// The row of a segment's tile among all tiles.
-fn tile_row(segment: usize, n_sums: usize, r: &str) -> String {
-    match segment * n_sums {
-        0 => r.to_string(),
-        first => format!("({first} + {r})"),
-    }
-}
-
 /// The scale and offset of the chunk's group.
 fn group_numbers(body: &mut Body, format: &WeightFormat, name: &str, k: usize) {
     let Some(group) = format.group else { return };
-    let at = format!("n * {} + k0 / {}", format.n_groups(k), group.size);
+    let at = format!("{}_group(n, (int)k0, {k})", prefix(format));
     body.line(format!("const float scale = {}({name}_scales, {at});", load_function(group.scale)));
     if let Some(offset) = group.offset {
         body.line(format!("const float offset = {}({name}_offsets, {at});", load_function(offset)));
@@ -279,43 +215,4 @@ fn unstaged(cx: &Context<'_>, body: &mut Body, linear: &Linear, int: &str) {
     let x = scope.element(linear.x, &rows::row_coords(shape, linear.n_rows));
     scope.line(format!("const float x = {x};"));
     body.lines(scope.into_lines());
-}
-
-/// What is computed from the sums of a tile, and stored.
-fn epilogue(cx: &Context<'_>, body: &mut Body, linear: &Linear, group: &Group, int: &str) {
-    let graph = cx.graph();
-    let n_sums = linear_rows(linear.n_rows);
-    body.open(format!(
-        "for (int i = fl_thread(); i < {}; i += {THREADS}) {{",
-        n_sums * LINEAR_TILE
-    ));
-    body.line(format!("const int r = i / {LINEAR_TILE};"));
-    body.line(format!("const int l = i % {LINEAR_TILE};"));
-    body.line(format!("const {int} row = {};", row_text(linear, "r")));
-    body.line("if (row >= n_rows) break;");
-    body.line(format!("const {int} e = e0 + l;"));
-    body.line(format!("if (e >= {}) continue;", group.len));
-    body.line(format!("const {int} f = {};", order_text(group.order)));
-    let leaf = |id: ValueId, spot: Spot| {
-        if graph[id].op != Op::Linear {
-            return None;
-        }
-        let wanted = Segment { linear: id, start: spot.start };
-        let index = group.segments.iter().position(|segment| *segment == wanted)?;
-        let l = if spot.partner { "(l ^ 1)" } else { "l" };
-        Some(format!("tile[{} * {LINEAR_TILE} + {l}]", tile_row(index, n_sums, "r")))
-    };
-    let none = BTreeMap::new();
-    let mut scope = Scope::new(cx, &leaf, &none);
-    let (row, f) = (Index::var("row", linear.n_rows), Index::var("f", group.len));
-    for &id in &group.stores {
-        let shape = match graph[id].op {
-            Op::Append => graph[graph[id].inputs[1]].ty.shape(),
-            _ => graph[id].ty.shape(),
-        };
-        let place = row.times(group.len).plus(&f);
-        scope.store(id, &delinearize(&place, shape));
-    }
-    body.lines(scope.into_lines());
-    body.close();
 }

@@ -1,0 +1,558 @@
+//! Linears on matrix instructions. A block's first weights are on their way before the kernel waits
+//! for those before it; then it stages the operand. All its warps work on one task, the same tile
+//! of every segment, and each multiplies its own range of chunks; the task's sums meet in shared
+//! memory.
+
+use super::super::format::prefix;
+use super::super::scope::Context;
+use super::super::text::Body;
+use super::{Tile, order_text, stage};
+use fuseline_core::dtype::DType;
+use fuseline_core::format::{CHUNK_BYTES, CodeMap, TILE_ROWS, Tiles, WeightFormat};
+use fuseline_core::ir::{Type, ValueId};
+use fuseline_core::plan::matrix::{
+    MatrixLaunch, MatrixShared, n_chunks, n_columns, shared, task_outputs, tiles,
+};
+use fuseline_core::plan::schedule::GroupBlocks;
+use fuseline_core::plan::{Group, Linear, PairOrder, Segment};
+
+/// One tile of a segment: what a warp loads 64 bytes of each row of.
+struct Part<'a> {
+    /// The tile's place among the segment's.
+    tile: usize,
+    linear: ValueId,
+    /// The segment's first tile in the weight.
+    first_tile: usize,
+    name: String,
+    format: &'a WeightFormat,
+    tiles: Tiles,
+}
+
+impl Part<'_> {
+    /// Words of scales of a block of a row and the row 8 further, and of offsets.
+    fn group_words(&self) -> (usize, usize) {
+        let words = |dtype: DType| 2 * self.tiles.block_groups * dtype.bytes() / 4;
+        let group = self.format.group;
+        let scales = group.map_or(0, |group| words(group.scale));
+        (scales, group.and_then(|group| group.offset).map_or(0, words))
+    }
+
+    /// Groups end after this many pieces.
+    fn group_pieces(&self) -> usize {
+        (self.tiles.chunk_pieces() / self.tiles.block_groups).max(1)
+    }
+}
+
+/// What the text of one kernel is made with.
+struct Matrix<'a> {
+    cx: &'a Context<'a>,
+    linear: &'a Linear,
+    n_parts: usize,
+    launch: MatrixLaunch,
+    shared: MatrixShared,
+    n_columns: usize,
+    /// Instructions side by side that the columns take.
+    n_wide: usize,
+    n_chunks: usize,
+}
+
+/// The whole kernel.
+pub(super) fn kernel(
+    cx: &Context<'_>,
+    body: &mut Body,
+    linear: &Linear,
+    n_parts: usize,
+    launch: MatrixLaunch,
+) {
+    let graph = cx.graph();
+    let shared = shared(graph, linear, n_parts, launch.n_warps);
+    let n_columns = n_columns(linear, n_parts);
+    let shape = graph[linear.x].ty.shape();
+    let kernel = Matrix {
+        cx,
+        linear,
+        n_parts,
+        launch,
+        shared,
+        n_columns,
+        n_wide: n_columns.div_ceil(8),
+        n_chunks: n_chunks(graph, linear),
+    };
+    body.line(format!(
+        "FL_SHARED_WORDS4(x_shared, {}, {}); // [{}][{n_columns}][4]",
+        shared.x.0,
+        shared.x.1 / 4,
+        shared.x.1 / (16 * n_columns),
+    ));
+    if shared.x_sums.1 > 0 {
+        for (name, (at, n)) in [("x_sums", shared.x_sums), ("x_parts", shared.x_parts)] {
+            body.line(format!("FL_SHARED_FLOATS({name}, {at}, {n});"));
+        }
+    }
+    body.line(format!(
+        "FL_SHARED_FLOATS(sums, {}, {}); // [segment and tile][{}][{n_columns}][{TILE_ROWS}]",
+        shared.sums.0, shared.sums.1, launch.n_warps
+    ));
+    body.line(format!(
+        "FL_SHARED_FLOATS(tile, {}, {}); // [segment][{}][outputs]",
+        shared.tile.0, shared.tile.1, linear.n_rows
+    ));
+    body.line(format!("const int n_rows = {};", cx.n_rows(&shape[..shape.len() - 1])));
+    body.line("const int lane = fl_thread() % 32;");
+    body.line("const int warp = fl_thread() / 32;");
+    body.line("const int lane_row = lane / 4;");
+    body.line("const int lane_t = lane % 4;");
+    if n_columns < 8 {
+        let last = n_columns - 1;
+        body.line(format!("const int lane_column = lane_row < {last} ? lane_row : {last};"));
+    }
+    let (n_warps, n_chunks) = (launch.n_warps, kernel.n_chunks);
+    body.line(format!("const int c_begin = warp * {n_chunks} / {n_warps};"));
+    body.line(format!("const int c_end = (warp + 1) * {n_chunks} / {n_warps};"));
+    super::each_group(cx, body, linear, |body, group, blocks| kernel.group(body, group, blocks));
+}
+
+impl<'a> Matrix<'a> {
+    fn parts(&self, group: &Group) -> Vec<Part<'a>> {
+        let graph = self.cx.graph();
+        let n_tiles = task_outputs(group) / TILE_ROWS;
+        let of_segment = |part: &Segment| {
+            let weight = graph[part.linear].inputs[1];
+            let Type::Weight { format, .. } = &graph[weight].ty else { return Vec::new() };
+            let Some(tiles) = tiles(graph, part.linear) else { return Vec::new() };
+            let (linear, first_tile) = (part.linear, part.start / TILE_ROWS);
+            let name = self.cx.name(weight);
+            (0..n_tiles)
+                .map(|tile| {
+                    let name = name.clone();
+                    Part { tile, linear, first_tile, name, format, tiles }
+                })
+                .collect()
+        };
+        group.segments.iter().flat_map(of_segment).collect()
+    }
+
+    /// The tasks of one group.
+    fn group(&self, body: &mut Body, group: &Group, blocks: GroupBlocks) {
+        let parts = self.parts(group);
+        let (depth, n_wide, int) = (self.launch.depth, self.n_wide, self.cx.index_type());
+        let outputs = task_outputs(group);
+        let n_tasks = group.len.div_ceil(outputs);
+        let first = match blocks.first {
+            0 => "fl_block()".to_string(),
+            first => format!("(fl_block() - {first})"),
+        };
+        body.line(format!("const int first_task = {first} * {};", blocks.n_tiles));
+        let last = format!("first_task + {}", blocks.n_tiles);
+        body.line(format!("const int last_task = {last} < {n_tasks} ? {last} : {n_tasks};"));
+        body.line(format!("uint4 codes[{}][{depth}][2];", parts.len()));
+        for (index, part) in parts.iter().enumerate() {
+            let (scales, offsets) = part.group_words();
+            for (what, n_words) in [("scales", scales), ("offsets", offsets)] {
+                if n_words > 0 {
+                    body.line(format!("unsigned {what}{index}[{depth}][{n_words}];"));
+                }
+            }
+        }
+        body.line("FL_UNROLL");
+        body.open(format!("for (int u = 0; u < {depth}; u++) {{"));
+        body.open("if (c_begin + u < c_end && first_task < last_task) {");
+        self.load(body, group, &parts, "first_task", "c_begin + u");
+        body.close();
+        body.close();
+        body.line("fl_begin_kernel();");
+        let bits = parts.first().map_or(4, |part| part.format.bits);
+        stage::stage(self.cx, body, self.linear, (self.n_parts, bits), &self.shared);
+
+        body.open("for (int task = first_task; task < last_task; task++) {");
+        body.line(format!("float sum[{}][{n_wide}][4] = {{}};", parts.len()));
+        body.open(format!("for (int c0 = c_begin; c0 < c_end; c0 += {depth}) {{"));
+        body.line("FL_UNROLL");
+        body.open(format!("for (int u = 0; u < {depth}; u++) {{"));
+        body.line("const int c = c0 + u;");
+        body.line("if (c >= c_end) break;");
+        self.multiply(body, &parts);
+        body.line("// What this place holds next: a later chunk, or one of the next task.");
+        body.line(format!("const bool same = c + {depth} < c_end;"));
+        body.line("const int next_task = same ? task : task + 1;");
+        body.line(format!("const int next = same ? c + {depth} : c_begin + u;"));
+        body.open("if (next_task < last_task && next < c_end) {");
+        self.load(body, group, &parts, "next_task", "next");
+        body.close();
+        body.close();
+        body.close();
+        self.store_sums(body, &parts);
+        body.line("fl_barrier();");
+        self.reduce(body, &parts, outputs);
+        body.line("fl_barrier();");
+        body.line(format!("const {int} e0 = ({int})task * {outputs};"));
+        let tile = Tile { n_rows: self.linear.n_rows, width: outputs, row: "r".to_string() };
+        super::epilogue(self.cx, body, self.linear, group, &tile);
+        body.close();
+    }
+
+    /// Loads chunk `c` of all tiles of `task` into place `u`.
+    fn load(&self, body: &mut Body, group: &Group, parts: &[Part<'_>], task: &str, c: &str) {
+        let n_tiles = task_outputs(group) / TILE_ROWS;
+        for (index, part) in parts.iter().enumerate() {
+            let tile = match (n_tiles, group.order) {
+                (1, _) | (_, PairOrder::Natural) => task.to_string(),
+                // The first element of the tile, in the order of pairs.
+                (_, order) => {
+                    let e = match part.tile {
+                        0 => format!("({task} * {n_tiles})"),
+                        tile => format!("({task} * {n_tiles} + {tile})"),
+                    };
+                    order_tiles(order, &e)
+                }
+            };
+            let tile = match part.first_tile {
+                0 => tile,
+                first => format!("{first} + {tile}"),
+            };
+            body.open("{");
+            body.line(format!("const long long t = {tile};"));
+            body.line(format!("const int c = {c};"));
+            let run = TILE_ROWS * CHUNK_BYTES;
+            body.line(format!(
+                "const long long at = (t * {} + c) * {run} + 16 * lane;",
+                part.tiles.n_chunks
+            ));
+            let name = &part.name;
+            for half in 0..2 {
+                let further = if half == 0 { String::new() } else { format!(" + {}", run / 2) };
+                body.line(format!(
+                    "codes[{index}][u][{half}] = fl_load_weights({name}_codes, at{further});"
+                ));
+            }
+            let Some(format_group) = part.format.group else {
+                body.close();
+                continue;
+            };
+            let block = match part.tiles.block_chunks {
+                1 => "c".to_string(),
+                n => format!("c / {n}"),
+            };
+            body.line(format!(
+                "const long long block = (t * {} + {block}) * 8 + lane_row;",
+                part.tiles.n_blocks()
+            ));
+            let mut plane = |what: &str, dtype: DType| {
+                let bytes = 2 * part.tiles.block_groups * dtype.bytes();
+                for (loaded, n) in runs(bytes / 4) {
+                    let further =
+                        if loaded == 0 { String::new() } else { format!(" + {}", 4 * loaded) };
+                    body.line(format!(
+                        "fl_load_scales{n}((const unsigned char*){name}_{what}, block * {bytes}{further}, {what}{index}[u]{});",
+                        if loaded == 0 { String::new() } else { format!(" + {loaded}") }
+                    ));
+                }
+            };
+            plane("scales", format_group.scale);
+            if let Some(dtype) = format_group.offset {
+                plane("offsets", dtype);
+            }
+            body.close();
+        }
+    }
+
+    /// Multiplies what place `u` holds of chunk `c`.
+    fn multiply(&self, body: &mut Body, parts: &[Part<'_>]) {
+        let (n_wide, n_columns) = (self.n_wide, self.n_columns);
+        let Some(first) = parts.first() else { return };
+        let pieces = first.tiles.chunk_pieces();
+        for (index, part) in parts.iter().enumerate() {
+            if part.format.group.is_some() {
+                body.line(format!("float part{index}[{n_wide}][4] = {{}};"));
+            }
+            if self.has_two_chains() {
+                body.line(format!("float other{index}[4] = {{}};"));
+            }
+            if part.group_words().1 > 0 {
+                body.line(format!("float x_sum{index}[{n_wide}][2] = {{}};"));
+            }
+        }
+        body.line("FL_UNROLL");
+        body.open(format!("for (int p = 0; p < {pieces}; p++) {{"));
+        body.line(format!("uint4 x[{n_wide}];"));
+        body.line("FL_UNROLL");
+        body.open(format!("for (int m = 0; m < {n_wide}; m++) {{"));
+        let piece = format!("(c * {pieces} + p)");
+        // Columns beyond the last repeat it; their sums are not stored.
+        let column = match n_columns.is_multiple_of(8) {
+            true => "8 * m + lane_row".to_string(),
+            false if n_wide == 1 => "lane_column".to_string(),
+            false => format!("fl_lesser_i32(8 * m + lane_row, {})", n_columns - 1),
+        };
+        body.line(format!("x[m] = x_shared[({piece} * {n_columns} + {column}) * 4 + lane_t];"));
+        body.close();
+        for (index, part) in parts.iter().enumerate() {
+            self.multiply_part(body, index, part);
+        }
+        body.close();
+        for (index, part) in parts.iter().enumerate() {
+            if part.format.group.is_none() && self.has_two_chains() {
+                body.line("FL_UNROLL");
+                body.line(format!(
+                    "for (int i = 0; i < 4; i++) sum[{index}][0][i] = sum[{index}][0][i] + other{index}[i];"
+                ));
+            }
+        }
+    }
+
+    /// One piece of one tile.
+    fn multiply_part(&self, body: &mut Body, index: usize, part: &Part<'_>) {
+        let (n_wide, n_rows) = (self.n_wide, self.linear.n_rows);
+        let prefix = prefix(part.format);
+        let pieces = part.tiles.chunk_pieces();
+        body.open(format!("{{ // {}", self.cx.graph().line(part.linear)));
+        body.line("unsigned a[4], b[4]; // pairs of row lane_row, and of the row 8 further");
+        body.line(format!("{prefix}_pairs(codes[{index}][u][0], p, a);"));
+        body.line(format!("{prefix}_pairs(codes[{index}][u][1], p, b);"));
+        let target = match part.format.group {
+            None => format!("sum[{index}][m]"),
+            Some(_) => format!("part{index}[m]"),
+        };
+        if self.has_two_chains() {
+            let first = target.replace("[m]", "[0]");
+            body.line(format!(
+                "fl_multiply_bf16({first}, a[0], b[0], a[1], b[1], x[0].x, x[0].y);"
+            ));
+            body.line(format!(
+                "fl_multiply_bf16(other{index}, a[2], b[2], a[3], b[3], x[0].z, x[0].w);"
+            ));
+        } else {
+            body.line("FL_UNROLL");
+            body.open(format!("for (int m = 0; m < {n_wide}; m++) {{"));
+            body.line(format!(
+                "fl_multiply_bf16({target}, a[0], b[0], a[1], b[1], x[m].x, x[m].y);"
+            ));
+            body.line(format!(
+                "fl_multiply_bf16({target}, a[2], b[2], a[3], b[3], x[m].z, x[m].w);"
+            ));
+            body.close();
+        }
+        let Some(group) = part.format.group else {
+            body.close();
+            return;
+        };
+        if group.offset.is_some() {
+            body.line("FL_UNROLL");
+            body.open(format!("for (int m = 0; m < {n_wide}; m++) {{"));
+            for half in 0..2 {
+                let column = format!("8 * m + 2 * lane_t + {half}");
+                body.line(format!(
+                    "if ({column} < {n_rows}) x_sum{index}[m][{half}] = x_sum{index}[m][{half}] + x_sums[(c * {pieces} + p) * {n_rows} + {column}];"
+                ));
+            }
+            body.close();
+        }
+        let ends = part.group_pieces();
+        let is_each = ends == 1;
+        if !is_each {
+            body.open(format!("if ((p + 1) % {ends} == 0) {{"));
+        }
+        let at = if is_each { "p".to_string() } else { format!("p / {ends}") };
+        let mut numbers = |what: &str, dtype: DType| {
+            for (name, row) in [("low", 0), ("high", 1)] {
+                let number = number_text(dtype, &format!("{what}{index}[u]"), &at, row);
+                body.line(format!("const float {what}_{name} = {number};"));
+            }
+        };
+        numbers("scales", group.scale);
+        if let Some(dtype) = group.offset {
+            numbers("offsets", dtype);
+        }
+        body.line("FL_UNROLL");
+        body.open(format!("for (int m = 0; m < {n_wide}; m++) {{"));
+        for place in 0..4 {
+            let row = ["low", "high"][place / 2];
+            let sum = format!("sum[{index}][m][{place}]");
+            let mut part = format!("part{index}[m][{place}]");
+            if self.has_two_chains() {
+                part = format!("{part} + other{index}[{place}]");
+            }
+            body.line(format!("{sum} = fl_fma(scales_{row}, {part}, {sum});"));
+            if group.offset.is_some() {
+                body.line(format!(
+                    "{sum} = fl_fma(offsets_{row}, x_sum{index}[m][{}], {sum});",
+                    place % 2
+                ));
+            }
+            body.line(format!("part{index}[m][{place}] = 0.0f;"));
+            if self.has_two_chains() {
+                body.line(format!("other{index}[{place}] = 0.0f;"));
+            }
+        }
+        if group.offset.is_some() {
+            body.line(format!("x_sum{index}[m][0] = x_sum{index}[m][1] = 0.0f;"));
+        }
+        body.close();
+        if !is_each {
+            body.close();
+        }
+        body.close();
+    }
+
+    /// Whether every other instruction adds to sums of its own: one waits for another that adds to
+    /// the same sums, and where there are few columns, there is little else to do meanwhile.
+    fn has_two_chains(&self) -> bool {
+        self.n_wide == 1
+    }
+
+    /// Puts a warp's sums into shared memory.
+    fn store_sums(&self, body: &mut Body, parts: &[Part<'_>]) {
+        let (n_warps, n_columns) = (self.launch.n_warps, self.n_columns);
+        body.line("FL_UNROLL");
+        body.open(format!("for (int s = 0; s < {}; s++) {{", parts.len()));
+        body.line("FL_UNROLL");
+        body.open(format!("for (int m = 0; m < {}; m++) {{", self.n_wide));
+        body.line("FL_UNROLL");
+        body.open("for (int i = 0; i < 4; i++) {");
+        body.line("const int column = 8 * m + 2 * lane_t + i % 2;");
+        body.line(format!(
+            "const int at = ((s * {n_warps} + warp) * {n_columns} + column) * {TILE_ROWS} + lane_row + i / 2 * 8;"
+        ));
+        let guard = match n_columns.is_multiple_of(8) {
+            true => String::new(),
+            false => format!("if (column < {n_columns}) "),
+        };
+        body.line(format!("{guard}sums[at] = sum[s][m][i];"));
+        body.close();
+        body.close();
+        body.close();
+    }
+
+    /// Adds the sums of all warps and of all parts of `x`.
+    fn reduce(&self, body: &mut Body, parts: &[Part<'_>], outputs: usize) {
+        let (n_warps, n_columns, n_rows) =
+            (self.launch.n_warps, self.n_columns, self.linear.n_rows);
+        let per_part = n_rows * TILE_ROWS;
+        body.open(format!(
+            "for (int i = fl_thread(); i < {}; i += {}) {{",
+            parts.len() * per_part,
+            32 * n_warps
+        ));
+        body.line(format!("const int s = i / {per_part};"));
+        body.line(format!("const int r = i % {per_part} / {TILE_ROWS};"));
+        body.line(format!("const int l = i % {TILE_ROWS};"));
+        body.line("float total = 0.0f;");
+        body.line("FL_UNROLL");
+        body.open(format!("for (int w = 0; w < {n_warps}; w++) {{"));
+        body.line("FL_UNROLL");
+        body.open(format!("for (int part = 0; part < {}; part++) {{", self.n_parts));
+        body.line(format!(
+            "total = total + sums[((s * {n_warps} + w) * {n_columns} + part * {n_rows} + r) * {TILE_ROWS} + l];"
+        ));
+        body.close();
+        body.close();
+        let n_tiles = outputs / TILE_ROWS;
+        if n_tiles == 1 {
+            body.line(format!("tile[(s * {n_rows} + r) * {outputs} + l] = total;"));
+        } else {
+            body.line(format!(
+                "tile[(s / {n_tiles} * {n_rows} + r) * {outputs} + s % {n_tiles} * {TILE_ROWS} + l] = total;"
+            ));
+        }
+        body.close();
+    }
+}
+
+/// The tile of a weight that is the e-th in the order of pairs, where a pair is of two tiles.
+fn order_tiles(order: PairOrder, e: &str) -> String {
+    match order {
+        PairOrder::Natural => e.to_string(),
+        PairOrder::Halves { head_dim, rotary } => {
+            let order =
+                PairOrder::Halves { head_dim: head_dim / TILE_ROWS, rotary: rotary / TILE_ROWS };
+            format!("({})", order_text(order, 1).replace('e', e))
+        }
+    }
+}
+
+/// Loads of 4, 2 or 1 words that make up `n_words`: where each begins, and its words.
+fn runs(n_words: usize) -> Vec<(usize, usize)> {
+    let mut at = 0;
+    let mut runs = Vec::new();
+    while at < n_words {
+        let n = [4, 2, 1].into_iter().find(|n| at + n <= n_words).unwrap_or(1);
+        runs.push((at, n));
+        at += n;
+    }
+    runs
+}
+
+/// The number of group `at` for a row (0) or the row 8 further (1), of words that hold both.
+fn number_text(dtype: DType, words: &str, at: &str, row: usize) -> String {
+    match (dtype, row) {
+        (DType::F16, 0) => format!("fl_f16_to_f32((unsigned short){words}[{at}])"),
+        (DType::F16, _) => format!("fl_f16_to_f32((unsigned short)({words}[{at}] >> 16))"),
+        (DType::BF16, 0) => format!("fl_from_bits({words}[{at}] << 16)"),
+        (DType::BF16, _) => format!("fl_from_bits({words}[{at}] & 0xffff0000u)"),
+        (DType::F32 | DType::I32, row) => format!("fl_from_bits({words}[2 * ({at}) + {row}])"),
+    }
+}
+
+/// The function that gives the four pairs of `bf16` of one piece of a lane's 16 bytes.
+pub(crate) fn pairs_function(format: &WeightFormat) -> String {
+    let name = prefix(format);
+    let flip = match (&format.code, format.bits) {
+        (CodeMap::Signed, 4) => " ^ 0x88888888u",
+        (CodeMap::Signed, _) => " ^ 0x80808080u",
+        _ => "",
+    };
+    let bias = match (&format.code, format.bits) {
+        (CodeMap::Unsigned { bias }, _) => *bias as f32,
+        (CodeMap::Signed, 4) => 8.0,
+        (CodeMap::Signed, _) => 128.0,
+        _ => 0.0,
+    };
+    let lines = match format.bits {
+        4 => {
+            // As bf16, which is the upper half of an f32.
+            let less = (-(128.0 + bias)).to_bits() >> 16;
+            let less = less << 16 | less;
+            format!(
+                "    const unsigned word = fl_component(codes, p){flip};
+    FL_UNROLL
+    for (int i = 0; i < 4; i++) pairs[i] = fl_add_bf16x2(fl_nibbles_bf16(word, i), {less:#x}u);
+"
+            )
+        }
+        8 => {
+            let less = 8_388_608.0 + bias;
+            format!(
+                "    FL_UNROLL
+    for (int i = 0; i < 4; i++) {{
+        const unsigned word = fl_component(codes, 2 * p + i / 2){flip};
+        pairs[i] = fl_bytes_bf16(word, i % 2, {less:.1}f);
+    }}
+"
+            )
+        }
+        _ => "    FL_UNROLL
+    for (int i = 0; i < 4; i++) pairs[i] = fl_component(codes, i);
+"
+        .to_string(),
+    };
+    format!("FL_DEVICE void {name}_pairs(uint4 codes, int p, unsigned* pairs) {{\n{lines}}}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_loaded_in_the_widest_runs() {
+        assert_eq!(runs(1), [(0, 1)]);
+        assert_eq!(runs(4), [(0, 4)]);
+        assert_eq!(runs(8), [(0, 4), (4, 4)]);
+        assert_eq!(runs(3), [(0, 2), (2, 1)]);
+    }
+
+    #[test]
+    fn tiles_of_pairs_are_half_a_rotation_apart() {
+        let order = PairOrder::Halves { head_dim: 64, rotary: 64 };
+        assert_eq!(order_tiles(order, "(7)"), "((7) / 4 * 4 + (7) % 4 % 2 * 2 + (7) % 4 / 2)");
+    }
+}

@@ -1,0 +1,238 @@
+//! Linears on matrix instructions: whether a kernel can use them, and how its work is divided.
+//!
+//! The weight is the left operand: 16 output rows times 16 elements along K, in `bf16`, which
+//! holds every number that codes of a [tiled](crate::format::Tiles) format stand for. The columns of
+//! the right operand, 8 an instruction, are the rows of `x`. An `f32` is multiplied as up to three
+//! `bf16` *parts* that add up to it, each a column of its own: with one or two rows these columns
+//! would be empty otherwise. Group scales and offsets are applied to the sums of a group, in `f32`.
+//!
+//! | rows of `x` | parts | what is multiplied |
+//! |---|---|---|
+//! | any, rounded to `bf16` by the program | 1 | `x` itself |
+//! | 1, 2 | 3 | `x` itself: three times 8 bits are all 24 |
+//! | more | 2 | `x` to 16 bits: off by at most 2⁻¹⁷ of itself |
+//!
+//! All warps of a block work on one *task*, the same tile of every segment, and divide its chunks
+//! among them; their sums meet in shared memory in a fixed order.
+
+use super::context::Context;
+use super::structure::{Group, Linear, PairOrder, Segment};
+use crate::dtype::DType;
+use crate::format::{PIECE, TILE_ROWS, Tiles, WeightFormat};
+use crate::ir::{Graph, Op, Type, ValueId};
+
+/// How a linear's products are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Multiply {
+    /// One output a warp, whose lanes stride along K.
+    Lanes,
+    /// 16 outputs an instruction.
+    Matrix {
+        /// `bf16` columns that a row of `x` is split into.
+        n_parts: usize,
+    },
+}
+
+/// How a matrix kernel is launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixLaunch {
+    /// Warps of a block.
+    pub n_warps: usize,
+    /// Chunks of a tile that a warp loads ahead.
+    pub depth: usize,
+}
+
+/// Where the arrays of a matrix kernel begin in shared memory, in floats, and how many they have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixShared {
+    /// The parts of `x`: `[piece][column][4 lanes]` of 16 bytes.
+    pub x: (usize, usize),
+    /// Sums of `x` over pieces, for offsets: `[piece][row]`, and `[piece][4 lanes][row]` before.
+    pub x_sums: (usize, usize),
+    /// What is summed of each piece by its four lanes.
+    pub x_parts: (usize, usize),
+    /// Sums of each warp: `[segment][tile][warp][column][16]`.
+    pub sums: (usize, usize),
+    /// The sums of a task: `[segment][row][outputs of a task]`.
+    pub tile: (usize, usize),
+    /// Results of row reductions: `[2 a reduction][row]`.
+    pub row_results: (usize, usize),
+    /// What warps reduce with.
+    pub partial: (usize, usize),
+    /// All of them.
+    pub n_floats: usize,
+}
+
+/// Warps of a block, most and usual.
+const WARPS: usize = 16;
+const USUAL_WARPS: usize = 8;
+/// Warps that are to be busy: with their loads of 4 KiB each, they keep as many bytes in flight as
+/// the reference machine's memory needs.
+const BUSY_WARPS: usize = 1000;
+/// Multiprocessors of the reference machine, and warps that each is to hold at once: a thread has
+/// 80 registers then.
+const N_SMS: usize = 132;
+const RESIDENT_WARPS: usize = 24;
+/// Chunks of 1 KiB that a warp has in flight, if registers allow it.
+const DEPTH: usize = 4;
+/// Registers of a thread for what it has in flight.
+const FLIGHT_REGISTERS: usize = 40;
+
+/// How to multiply: on matrix instructions if all weights and outputs allow it.
+pub(crate) fn multiply(cx: &Context<'_>, linear: &Linear) -> Multiply {
+    let graph = cx.graph;
+    let mut segments = linear.groups.iter().flat_map(|group| &group.segments);
+    let bits = linear.groups.iter().flat_map(|group| &group.segments).map(|segment| {
+        let (format, _) = weight(graph, segment.linear)?;
+        format.is_tiled().then_some(format.bits)
+    });
+    let mut bits: Vec<Option<u8>> = bits.collect();
+    bits.dedup();
+    let aligned = segments.all(|segment| segment.start.is_multiple_of(TILE_ROWS));
+    let orders = linear.groups.iter().all(|group| task_tiles(group.order).is_some());
+    if !matches!(bits[..], [Some(_)]) || !aligned || !orders || !linear.staged {
+        return Multiply::Lanes;
+    }
+    let source = &graph[cx.source(linear.x)];
+    let rounded = matches!(source.op, Op::Cast(DType::BF16)) || source.ty.dtype() == DType::BF16;
+    let n_parts = match linear.n_rows {
+        _ if rounded => 1,
+        0..=2 => 3,
+        _ => 2,
+    };
+    Multiply::Matrix { n_parts }
+}
+
+/// A linear's format and elements of a row.
+fn weight(graph: &Graph, linear: ValueId) -> Option<(&WeightFormat, usize)> {
+    match &graph[graph[linear].inputs[1]].ty {
+        Type::Weight { format, k, .. } => Some((format, k.size)),
+        _ => None,
+    }
+}
+
+/// The tiles of one linear's weight.
+pub fn tiles(graph: &Graph, linear: ValueId) -> Option<Tiles> {
+    match &graph[graph[linear].inputs[1]].ty {
+        Type::Weight { format, n, k } => format.tiles(n.size, k.size),
+        _ => None,
+    }
+}
+
+/// Tiles of a segment that a task has, so that partners of a rotation meet: none if they cannot.
+pub fn task_tiles(order: PairOrder) -> Option<usize> {
+    match order {
+        PairOrder::Natural => Some(1),
+        PairOrder::Halves { head_dim, rotary } => {
+            if rotary == TILE_ROWS && head_dim.is_multiple_of(TILE_ROWS) {
+                Some(1)
+            } else {
+                let wide = 2 * TILE_ROWS;
+                (head_dim.is_multiple_of(wide) && rotary.is_multiple_of(wide)).then_some(2)
+            }
+        }
+    }
+}
+
+/// Outputs of each segment that a task has.
+pub fn task_outputs(group: &Group) -> usize {
+    TILE_ROWS * task_tiles(group.order).unwrap_or(1)
+}
+
+/// Tasks of a group.
+pub(crate) fn n_tasks(group: &Group) -> usize {
+    group.len.div_ceil(task_outputs(group))
+}
+
+/// Warps, and chunks that they load ahead.
+pub(crate) fn launch(graph: &Graph, linear: &Linear) -> MatrixLaunch {
+    let n_chunks = n_chunks(graph, linear);
+    let all: usize = linear.groups.iter().map(n_tasks).sum();
+    let wanted = if all * USUAL_WARPS < BUSY_WARPS { WARPS } else { USUAL_WARPS };
+    // No warp without a chunk, but enough of them to compute the operand.
+    let n_warps = wanted.min(n_chunks.next_power_of_two()).max(4);
+    let registers = linear.groups.iter().map(|group| flight_registers(graph, group)).max();
+    let depth = (FLIGHT_REGISTERS / registers.unwrap_or(1).max(1)).clamp(1, DEPTH);
+    let depth = depth.min(n_chunks.div_ceil(n_warps)).max(1);
+    MatrixLaunch { n_warps, depth }
+}
+
+/// Registers that hold one chunk of every tile of a task, with its scales and offsets.
+fn flight_registers(graph: &Graph, group: &Group) -> usize {
+    let of = |segment: &Segment| {
+        let (Some((format, _)), Some(tiles)) =
+            (weight(graph, segment.linear), tiles(graph, segment.linear))
+        else {
+            return 0;
+        };
+        let bytes = format
+            .group
+            .map_or(0, |group| group.scale.bytes() + group.offset.map_or(0, DType::bytes));
+        8 + (2 * tiles.block_groups * bytes).div_ceil(4)
+    };
+    group.segments.iter().map(of).sum::<usize>() * (task_outputs(group) / TILE_ROWS)
+}
+
+/// Blocks of a matrix kernel at most, so that all are resident at once.
+pub(crate) fn max_blocks(launch: MatrixLaunch) -> usize {
+    N_SMS * resident_blocks(launch)
+}
+
+/// Blocks of a matrix kernel that a multiprocessor is to hold at once.
+pub(crate) fn resident_blocks(launch: MatrixLaunch) -> usize {
+    (RESIDENT_WARPS / launch.n_warps).max(1)
+}
+
+/// Chunks of a row: the same for all weights of a kernel.
+pub fn n_chunks(graph: &Graph, linear: &Linear) -> usize {
+    let first = linear.groups.first().and_then(|group| group.segments.first());
+    first.and_then(|segment| tiles(graph, segment.linear)).map_or(0, |tiles| tiles.n_chunks)
+}
+
+/// Pieces of a row.
+pub fn n_pieces(graph: &Graph, linear: &Linear) -> usize {
+    let first = linear.groups.first().and_then(|group| group.segments.first());
+    let tiles = first.and_then(|segment| tiles(graph, segment.linear));
+    tiles.map_or(linear.k.div_ceil(PIECE), |tiles| tiles.n_chunks * tiles.chunk_pieces())
+}
+
+/// Columns of the right operand.
+pub fn n_columns(linear: &Linear, n_parts: usize) -> usize {
+    linear.n_rows * n_parts
+}
+
+/// Whether some weight of a kernel has offsets.
+pub fn has_offsets(graph: &Graph, linear: &Linear) -> bool {
+    let mut segments = linear.groups.iter().flat_map(|group| &group.segments);
+    segments.any(|segment| {
+        weight(graph, segment.linear)
+            .and_then(|(format, _)| format.group)
+            .is_some_and(|group| group.offset.is_some())
+    })
+}
+
+/// The shared memory of a matrix kernel.
+pub fn shared(graph: &Graph, linear: &Linear, n_parts: usize, n_warps: usize) -> MatrixShared {
+    let mut at = 0;
+    let mut array = |n: usize| {
+        let here = at;
+        at += n.next_multiple_of(4);
+        (here, n)
+    };
+    let (n_rows, n_pieces) = (linear.n_rows, n_pieces(graph, linear));
+    let n_columns = n_columns(linear, n_parts);
+    let offsets = usize::from(has_offsets(graph, linear));
+    let n_tiles = |group: &Group| group.segments.len() * task_outputs(group) / TILE_ROWS;
+    let n_tiles = linear.groups.iter().map(n_tiles).max().unwrap_or(0);
+    let n_reductions = linear.row_ops.len();
+    MatrixShared {
+        x: array(16 * n_pieces * n_columns),
+        x_sums: array(offsets * n_pieces * n_rows),
+        x_parts: array(offsets * 4 * n_pieces * n_rows),
+        sums: array(n_tiles * n_warps * n_columns * TILE_ROWS),
+        tile: array(n_tiles * n_rows * TILE_ROWS),
+        row_results: array(2 * n_reductions * n_rows),
+        partial: array(if n_reductions == 0 { 0 } else { 2 * n_warps }),
+        n_floats: at,
+    }
+}
