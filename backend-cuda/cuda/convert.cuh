@@ -59,3 +59,49 @@ FL_ACCESS void fl_store_f16(unsigned short* p, long long i, float x) {
 FL_ACCESS void fl_store_bf16(unsigned short* p, long long i, float x) {
     fl_store_u16(p, i, fl_f32_to_bf16(x));
 }
+
+// Four or eight elements from element i on, where the plane begins at a multiple of 16 bytes and i
+// is a multiple of as many.
+FL_ACCESS void fl_load4_f32(const float* p, long long i, float* x) {
+    const uint4 words = fl_load_words4((const unsigned char*)p, 4 * i);
+    x[0] = fl_from_bits(words.x);
+    x[1] = fl_from_bits(words.y);
+    x[2] = fl_from_bits(words.z);
+    x[3] = fl_from_bits(words.w);
+}
+FL_DEVICE void fl_widen_bf16x2(unsigned word, float* x) {
+    x[0] = fl_from_bits(word << 16);
+    x[1] = fl_from_bits(word & 0xffff0000u);
+}
+FL_DEVICE void fl_widen_f16x2(unsigned word, float* x) {
+    x[0] = fl_f16_to_f32((unsigned short)word);
+    x[1] = fl_f16_to_f32((unsigned short)(word >> 16));
+}
+FL_ACCESS void fl_load4_bf16(const unsigned short* p, long long i, float* x) {
+    const uint2 words = fl_load_words2((const unsigned char*)p, 2 * i);
+    fl_widen_bf16x2(words.x, x);
+    fl_widen_bf16x2(words.y, x + 2);
+}
+FL_ACCESS void fl_load4_f16(const unsigned short* p, long long i, float* x) {
+    const uint2 words = fl_load_words2((const unsigned char*)p, 2 * i);
+    fl_widen_f16x2(words.x, x);
+    fl_widen_f16x2(words.y, x + 2);
+}
+FL_ACCESS void fl_load8_f32(const float* p, long long i, float* x) {
+    fl_load4_f32(p, i, x);
+    fl_load4_f32(p, i + 4, x + 4);
+}
+FL_ACCESS void fl_load8_bf16(const unsigned short* p, long long i, float* x) {
+    const uint4 words = fl_load_words4((const unsigned char*)p, 2 * i);
+    fl_widen_bf16x2(words.x, x);
+    fl_widen_bf16x2(words.y, x + 2);
+    fl_widen_bf16x2(words.z, x + 4);
+    fl_widen_bf16x2(words.w, x + 6);
+}
+FL_ACCESS void fl_load8_f16(const unsigned short* p, long long i, float* x) {
+    const uint4 words = fl_load_words4((const unsigned char*)p, 2 * i);
+    fl_widen_f16x2(words.x, x);
+    fl_widen_f16x2(words.y, x + 2);
+    fl_widen_f16x2(words.z, x + 4);
+    fl_widen_f16x2(words.w, x + 6);
+}

@@ -2,27 +2,32 @@
 // the lower index in the lower half.
 
 #ifndef FL_HOST
-// 16 bytes of a weight, which no kernel writes: they may be asked for before other kernels are
-// done. Each is read once, and has no use for the nearest cache. Volatile, so that it stays where
-// it is written.
-FL_DEVICE uint4 fl_load_weights(const unsigned char* p, long long i) {
-    uint4 x;
-    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                 : "l"(p + i));
-    return x;
+// Arrays in shared memory, of 4 and of 16 bytes, from number `at` of what the launch asks for on.
+typedef unsigned* fl_shared_words;
+typedef uint4* fl_shared_words4;
+#define FL_SHARED_WORDS(name, at, n) unsigned* const name = (unsigned*)(fl_shared + (at))
+#define FL_SHARED_WORDS4(name, at, n) uint4* const name = (uint4*)(fl_shared + (at))
+
+// Copies from a weight to element i of an array, while the thread goes on: of n words or of four,
+// from a byte on that is a multiple of as many. No kernel writes weights, so that they may be asked
+// for before other kernels are done.
+FL_DEVICE void fl_copy_words4(fl_shared_words4 to, int i, const unsigned char* p, long long at) {
+    const unsigned place = (unsigned)__cvta_generic_to_shared(to + i);
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(place), "l"(p + at)
+                 : "memory");
 }
-// 4, 8 and 16 bytes of scales, the same way, but for lanes that read the same.
-FL_DEVICE void fl_load_scales1(const unsigned char* p, long long i, unsigned* x) {
-    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(x[0]) : "l"(p + i));
+template <int n>
+FL_DEVICE void fl_copy_words(fl_shared_words to, int i, const void* p, long long at) {
+    const unsigned place = (unsigned)__cvta_generic_to_shared(to + i);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(place),
+                 "l"((const unsigned char*)p + at), "n"(4 * n)
+                 : "memory");
 }
-FL_DEVICE void fl_load_scales2(const unsigned char* p, long long i, unsigned* x) {
-    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "l"(p + i));
-}
-FL_DEVICE void fl_load_scales4(const unsigned char* p, long long i, unsigned* x) {
-    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                 : "l"(p + i));
+// Ends a group of a thread's copies; and waits until all but its last n groups are there. Other
+// threads do not see them then.
+FL_DEVICE void fl_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int n> FL_DEVICE void fl_copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
 }
 
 // d += a · b of 16 rows, 8 columns and 16 elements along K; lane 4·r + t has
@@ -59,10 +64,6 @@ FL_DEVICE unsigned fl_and_or(unsigned a, unsigned b, unsigned c) {
 FL_DEVICE unsigned fl_pick_bytes(unsigned a, unsigned b, unsigned digits) {
     return __byte_perm(a, b, digits);
 }
-
-// An array of n 16-byte words in shared memory, from number `at` of what the launch asks for on.
-typedef uint4* fl_shared_words4;
-#define FL_SHARED_WORDS4(name, at, n) uint4* const name = (uint4*)(fl_shared + (at))
 #endif
 
 FL_DEVICE int fl_lesser_i32(int a, int b) { return a < b ? a : b; }

@@ -11,7 +11,10 @@
 #define FL_KERNEL(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 #define FL_TABLE static __device__ const
 #define FL_RESTRICT __restrict__
-#define FL_UNROLL _Pragma("unroll")
+#define FL_PRAGMA(text) _Pragma(#text)
+#define FL_UNROLL FL_PRAGMA(unroll)
+// So many turns of a loop are made one.
+#define FL_UNROLL_BY(n) FL_PRAGMA(unroll n)
 
 FL_DEVICE float fl_load_f32(const float* p, long long i) { return p[i]; }
 FL_DEVICE int fl_load_i32(const int* p, long long i) { return p[i]; }

@@ -18,6 +18,7 @@
 #define FL_TABLE static const
 #define FL_RESTRICT __restrict__
 #define FL_UNROLL
+#define FL_UNROLL_BY(n)
 
 // ---- what the emulator provides (emulator.h)
 
@@ -33,6 +34,12 @@ void* fl_atomic(void* p, unsigned bytes);
 // The same of shared memory, for element `i` of `n` of an array that begins at byte `base`.
 const void* fl_shared_read(unsigned base, long long i, int n, unsigned bytes, const char* name);
 void* fl_shared_write(unsigned base, long long i, int n, unsigned bytes, const char* name);
+// Copies of a thread to an array of shared memory, in groups: `fl_copy_arrive` writes all but the
+// last `n` groups.
+void fl_copy_ask(unsigned base, long long i, int n, unsigned element, unsigned bytes,
+                 const char* name, const void* from);
+void fl_copy_commit();
+void fl_copy_arrive(int n);
 // Where an array of the block's static shared memory begins; `key` is the array's own.
 unsigned fl_shared_static(const void* key, unsigned bytes);
 // Waits for all threads of the block. Threads that wait at different lines diverge.
@@ -99,21 +106,6 @@ FL_ACCESS void fl_store_f32(float* p, long long i, float x) { fl_put(p + i, x); 
 FL_ACCESS void fl_store_i32(int* p, long long i, int x) { fl_put(p + i, x); }
 FL_ACCESS void fl_store_u16(unsigned short* p, long long i, unsigned short x) { fl_put(p + i, x); }
 
-// ---- weights (matrix.cuh)
-
-FL_ACCESS uint4 fl_load_weights(const unsigned char* p, long long i) { return fl_get<uint4>(p + i); }
-FL_ACCESS void fl_load_scales1(const unsigned char* p, long long i, unsigned* x) {
-    x[0] = fl_get<unsigned>(p + i);
-}
-FL_ACCESS void fl_load_scales2(const unsigned char* p, long long i, unsigned* x) {
-    const uint2 y = fl_get<uint2>(p + i);
-    x[0] = y.x, x[1] = y.y;
-}
-FL_ACCESS void fl_load_scales4(const unsigned char* p, long long i, unsigned* x) {
-    const uint4 y = fl_get<uint4>(p + i);
-    x[0] = y.x, x[1] = y.y, x[2] = y.z, x[3] = y.w;
-}
-
 // ---- shared memory (memory.cuh)
 
 // An element; reading and writing it are checked.
@@ -140,6 +132,8 @@ template <class T> struct FlSharedArray {
 };
 typedef FlSharedArray<float> fl_shared_floats;
 typedef FlSharedArray<uint4> fl_shared_words4;
+typedef FlSharedArray<unsigned> fl_shared_words;
+#define FL_SHARED_WORDS(name, at, n) const fl_shared_words name = {4u * (at), n, #name}
 #define FL_SHARED_WORDS4(name, at, n) const fl_shared_words4 name = {4u * (at), n, #name}
 #define FL_SHARED_FLOATS(name, at, n) const fl_shared_floats name = {4u * (at), n, #name}
 #define FL_STATIC_SHARED_FLOATS(name, n) \
@@ -283,6 +277,18 @@ FL_DEVICE float fl_e4m3_to_f32(unsigned char x) {
     return fl_from_bits(fl_bits(fl_widen(x & 0x7fu, 3, -6)) | sign);
 }
 FL_DEVICE float fl_e5m2_to_f32(unsigned char x) { return fl_f16_to_f32((unsigned short)(x << 8)); }
+
+// ---- copies in flight (matrix.cuh)
+
+// What was copied is not there before the thread waits for it.
+FL_ACCESS void fl_copy_words4(fl_shared_words4 to, int i, const unsigned char* p, long long at) {
+    fl_copy_ask(to.base, i, to.n, 16, 16, to.name, fl_read(p + at, 16));
+}
+template <int n>
+FL_ACCESS void fl_copy_words(fl_shared_words to, int i, const void* p, long long at) {
+    fl_copy_ask(to.base, i, to.n, 4, 4 * n, to.name, fl_read((const unsigned char*)p + at, 4 * n));
+}
+template <int n> FL_ACCESS void fl_copy_wait() { fl_copy_arrive(n); }
 
 // ---- matrix instructions (matrix.cuh)
 

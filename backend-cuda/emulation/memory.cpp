@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <vector>
 
 
 constexpr uint32_t SHARED_BYTES = 1 << 18, STATIC_BASE = SHARED_BYTES;
@@ -237,7 +238,29 @@ void set_shared(unsigned bytes) {
     static_bytes = 0;
     n_statics = 0;
 }
-void clear_shared() { shared_turn++; }
+
+// A copy on its way to shared memory.
+struct Copy {
+    unsigned base;
+    long long i;
+    int n;
+    unsigned element, bytes;
+    const char* name;
+    uint64_t pc;
+    char data[16];
+};
+// Those of a thread, oldest first, and how many its groups have.
+struct Copies {
+    std::vector<Copy> asked;
+    std::vector<unsigned> groups;
+    unsigned open = 0;
+};
+static std::vector<Copies> copies;
+
+void clear_shared() {
+    shared_turn++;
+    copies.clear();
+}
 
 unsigned fl_shared_static(const void* key, unsigned bytes) {
     for (int i = 0; i < n_statics; i++) {
@@ -289,4 +312,48 @@ const void* fl_shared_read(unsigned base, long long i, int n, unsigned bytes, co
 }
 void* fl_shared_write(unsigned base, long long i, int n, unsigned bytes, const char* name) {
     return access_shared(base, i, n, bytes, name, true, CALLER);
+}
+
+// ---- copies to shared memory that arrive later
+
+static Copies& own_copies() {
+    if (copies.size() <= (size_t)running.thread) copies.resize(running.thread + 1);
+    return copies[running.thread];
+}
+
+void fl_copy_ask(unsigned base, long long i, int n, unsigned element, unsigned bytes,
+                 const char* name, const void* from) {
+    Copy copy = {base, i, n, element, bytes, name, CALLER, {}};
+    memcpy(copy.data, from, bytes);
+    // What is on its way there is not to be read.
+    const uint64_t at = base + (uint64_t)i * element;
+    for (uint64_t byte = at; byte < at + bytes && byte < 2 * SHARED_BYTES; byte += SHARED_GRANULE) {
+        shared_cells[byte / SHARED_GRANULE].write.launch = 0;
+    }
+    Copies& own = own_copies();
+    own.asked.push_back(copy);
+    own.open++;
+}
+
+void fl_copy_commit() {
+    Copies& own = own_copies();
+    own.groups.push_back(own.open);
+    own.open = 0;
+}
+
+void fl_copy_arrive(int n) {
+    Copies& own = own_copies();
+    unsigned arrived = 0;
+    while (own.groups.size() > (size_t)n) {
+        for (unsigned end = arrived + own.groups[0]; arrived < end; arrived++) {
+            const Copy& copy = own.asked[arrived];
+            for (unsigned done = 0; done < copy.bytes; done += copy.element) {
+                void* place = access_shared(copy.base, copy.i + done / copy.element, copy.n,
+                                            copy.element, copy.name, true, copy.pc);
+                memcpy(place, copy.data + done, copy.element);
+            }
+        }
+        own.groups.erase(own.groups.begin());
+    }
+    own.asked.erase(own.asked.begin(), own.asked.begin() + arrived);
 }

@@ -15,6 +15,7 @@ mod parts;
 mod pointwise;
 mod pointwise_text;
 mod rows;
+mod runs;
 mod scope;
 mod tables;
 mod text;

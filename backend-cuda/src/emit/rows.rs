@@ -2,7 +2,8 @@
 //! reductions of their prologue with the same text, [`reductions`].
 
 use super::index::{Index, delinearize};
-use super::scope::{Context, Scope};
+use super::runs::Runs;
+use super::scope::{Context, Leaf, Scope};
 use super::text::Body;
 use fuseline_core::ir::{Dim, Op, Reduction, ValueId};
 use fuseline_core::plan::Rows;
@@ -34,12 +35,12 @@ pub(crate) fn reductions(
                     start: &str,
                     step: &dyn Fn(&str) -> String| {
             body.line(format!("float {var} = {start};"));
-            body.open(strided(cx, width));
-            let mut scope = Scope::new(cx, &|_, _| None, results);
-            let element = scope.element(x, &row_coords(shape, n_rows));
-            scope.line(format!("{var} = {};", step(&element)));
-            body.lines(scope.into_lines());
-            body.close();
+            each_element(cx, body, x, |body, leaf| {
+                let mut scope = Scope::new(cx, leaf, results);
+                let element = scope.element(x, &row_coords(shape, n_rows));
+                scope.line(format!("{var} = {};", step(&element)));
+                body.lines(scope.into_lines());
+            });
         };
         let n_warps = cx.kernel.launch.n_threads / 32;
         let sum = |var: &str| format!("{var} = fl_block_sum({var}, partial, {n_warps});");
@@ -120,6 +121,44 @@ pub(crate) fn reductions(
         results.insert(id, names);
     }
     results
+}
+
+/// Elements that a thread loads at once.
+const RUN: usize = 4;
+/// Runs that a thread asks for before it computes with the first.
+const RUNS_AHEAD: usize = 4;
+
+/// Loops in which each thread takes elements `k` of row `row` of `x`, in runs where it can.
+fn each_element(
+    cx: &Context<'_>,
+    body: &mut Body,
+    x: ValueId,
+    mut text: impl FnMut(&mut Body, &Leaf<'_>),
+) {
+    let width = cx.graph()[x].ty.shape().last().map_or(1, |dim| dim.size);
+    let n_threads = cx.kernel.launch.n_threads;
+    if !width.is_multiple_of(RUN) {
+        body.open(strided(cx, width));
+        text(body, &|_, _| None);
+        body.close();
+        return;
+    }
+    let int = cx.index_type();
+    let runs = Runs::of(cx, x, RUN);
+    let turns = width.div_ceil(RUN * n_threads);
+    body.line(format!("FL_UNROLL_BY({})", turns.clamp(1, RUNS_AHEAD)));
+    body.open(format!(
+        "for ({int} k0 = {RUN} * fl_thread(); k0 < {width}; k0 += {}) {{",
+        RUN * n_threads
+    ));
+    runs.declare(body, RUN);
+    runs.load(body, RUN, "k0", 0);
+    body.line("FL_UNROLL");
+    body.open(format!("for (int j = 0; j < {RUN}; j++) {{"));
+    body.line(format!("const {int} k = k0 + j;"));
+    text(body, &|id, _| runs.leaf(id, "j"));
+    body.close();
+    body.close();
 }
 
 /// The loop in which each thread takes every so many elements `k` of a row.

@@ -18,8 +18,9 @@
 use super::context::Context;
 use super::structure::{Group, Linear, PairOrder, Segment};
 use crate::dtype::DType;
-use crate::format::{PIECE, TILE_ROWS, Tiles, WeightFormat};
+use crate::format::{CHUNK_BYTES, PIECE, TILE_ROWS, Tiles, WeightFormat};
 use crate::ir::{Graph, Op, Type, ValueId};
+use crate::target::family_shared_bytes;
 
 /// How a linear's products are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub struct MatrixShared {
     pub row_results: (usize, usize),
     /// What warps reduce with.
     pub partial: (usize, usize),
+    /// What is in flight: chunks, then scales and offsets, of each warp.
+    pub ring: (usize, usize),
     /// All of them.
     pub n_floats: usize,
 }
@@ -66,17 +69,18 @@ pub struct MatrixShared {
 /// Warps of a block, most and usual.
 const WARPS: usize = 16;
 const USUAL_WARPS: usize = 8;
-/// Warps that are to be busy: with their loads of 4 KiB each, they keep as many bytes in flight as
-/// the reference machine's memory needs.
+/// Warps that are to be busy at least, so that enough bytes are in flight.
 const BUSY_WARPS: usize = 1000;
-/// Multiprocessors of the reference machine, and warps that each is to hold at once: a thread has
-/// 80 registers then.
+/// Multiprocessors of the reference machine.
 const N_SMS: usize = 132;
-const RESIDENT_WARPS: usize = 24;
-/// Chunks of 1 KiB that a warp has in flight, if registers allow it.
-const DEPTH: usize = 4;
-/// Registers of a thread for what it has in flight.
-const FLIGHT_REGISTERS: usize = 40;
+/// Warps of a kernel that a multiprocessor is to hold at once: half of what its registers allow at
+/// 64 a thread, so that the next kernel of a stream can begin to load its weights meanwhile.
+const RESIDENT_WARPS: usize = 16;
+/// Bytes that the warps of a multiprocessor have in flight, for the same reason about half of its
+/// shared memory less what the operand takes.
+const FLIGHT_BYTES: usize = 96 * 1024;
+/// Chunks that a warp has in flight, least and most.
+const DEPTHS: [usize; 2] = [2, 8];
 
 /// How to multiply: on matrix instructions if all weights and outputs allow it.
 pub(crate) fn multiply(cx: &Context<'_>, linear: &Linear) -> Multiply {
@@ -145,32 +149,49 @@ pub(crate) fn n_tasks(group: &Group) -> usize {
 }
 
 /// Warps, and chunks that they load ahead.
-pub(crate) fn launch(graph: &Graph, linear: &Linear) -> MatrixLaunch {
+pub(crate) fn launch(graph: &Graph, linear: &Linear, n_parts: usize) -> MatrixLaunch {
     let n_chunks = n_chunks(graph, linear);
     let all: usize = linear.groups.iter().map(n_tasks).sum();
     let wanted = if all * USUAL_WARPS < BUSY_WARPS { WARPS } else { USUAL_WARPS };
     // No warp without a chunk, but enough of them to compute the operand.
     let n_warps = wanted.min(n_chunks.next_power_of_two()).max(4);
-    let registers = linear.groups.iter().map(|group| flight_registers(graph, group)).max();
-    let depth = (FLIGHT_REGISTERS / registers.unwrap_or(1).max(1)).clamp(1, DEPTH);
-    let depth = depth.min(n_chunks.div_ceil(n_warps)).max(1);
-    MatrixLaunch { n_warps, depth }
+    let launch = MatrixLaunch { n_warps, depth: 0 };
+    let chunk_bytes = 4 * n_warps * chunk_floats(graph, linear);
+    let other_bytes = 4 * shared(graph, linear, n_parts, launch).n_floats;
+    let room_bytes = family_shared_bytes().saturating_sub(other_bytes);
+    let flight_bytes = FLIGHT_BYTES * n_warps / RESIDENT_WARPS;
+    let depth = flight_bytes.min(room_bytes) / chunk_bytes.max(1);
+    // More than a warp ever loads is of no use.
+    let tasks = all.div_ceil(max_blocks(launch)).max(1);
+    let steps = tasks * n_chunks.div_ceil(n_warps);
+    MatrixLaunch { n_warps, depth: depth.min(steps).clamp(DEPTHS[0], DEPTHS[1]) }
 }
 
-/// Registers that hold one chunk of every tile of a task, with its scales and offsets.
-fn flight_registers(graph: &Graph, group: &Group) -> usize {
-    let of = |segment: &Segment| {
-        let (Some((format, _)), Some(tiles)) =
-            (weight(graph, segment.linear), tiles(graph, segment.linear))
-        else {
-            return 0;
+/// Words of scales and of offsets that a lane has of one block of a tile: of a row and the row 8
+/// further.
+pub fn group_words(format: &WeightFormat, tiles: &Tiles) -> (usize, usize) {
+    let words = |dtype: DType| (2 * tiles.block_groups * dtype.bytes()).div_ceil(4);
+    let group = format.group;
+    let scales = group.map_or(0, |group| words(group.scale));
+    (scales, group.and_then(|group| group.offset).map_or(0, words))
+}
+
+/// Floats of shared memory that hold one chunk of every tile of a task, with its scales and
+/// offsets, for one warp.
+fn chunk_floats(graph: &Graph, linear: &Linear) -> usize {
+    let of_group = |group: &Group| {
+        let of = |segment: &Segment| {
+            let (Some((format, _)), Some(tiles)) =
+                (weight(graph, segment.linear), tiles(graph, segment.linear))
+            else {
+                return 0;
+            };
+            let (scales, offsets) = group_words(format, &tiles);
+            TILE_ROWS * CHUNK_BYTES / 4 + 32 * (scales + offsets)
         };
-        let bytes = format
-            .group
-            .map_or(0, |group| group.scale.bytes() + group.offset.map_or(0, DType::bytes));
-        8 + (2 * tiles.block_groups * bytes).div_ceil(4)
+        group.segments.iter().map(of).sum::<usize>() * (task_outputs(group) / TILE_ROWS)
     };
-    group.segments.iter().map(of).sum::<usize>() * (task_outputs(group) / TILE_ROWS)
+    linear.groups.iter().map(of_group).max().unwrap_or(0)
 }
 
 /// Blocks of a matrix kernel at most, so that all are resident at once.
@@ -181,6 +202,11 @@ pub(crate) fn max_blocks(launch: MatrixLaunch) -> usize {
 /// Blocks of a matrix kernel that a multiprocessor is to hold at once.
 pub(crate) fn resident_blocks(launch: MatrixLaunch) -> usize {
     (RESIDENT_WARPS / launch.n_warps).max(1)
+}
+
+/// Blocks whose registers a multiprocessor is to have room for: as many again, of the next kernel.
+pub(crate) fn bounded_blocks(launch: MatrixLaunch) -> usize {
+    2 * resident_blocks(launch)
 }
 
 /// Chunks of a row: the same for all weights of a kernel.
@@ -212,7 +238,13 @@ pub fn has_offsets(graph: &Graph, linear: &Linear) -> bool {
 }
 
 /// The shared memory of a matrix kernel.
-pub fn shared(graph: &Graph, linear: &Linear, n_parts: usize, n_warps: usize) -> MatrixShared {
+pub fn shared(
+    graph: &Graph,
+    linear: &Linear,
+    n_parts: usize,
+    launch: MatrixLaunch,
+) -> MatrixShared {
+    let n_warps = launch.n_warps;
     let mut at = 0;
     let mut array = |n: usize| {
         let here = at;
@@ -233,6 +265,7 @@ pub fn shared(graph: &Graph, linear: &Linear, n_parts: usize, n_warps: usize) ->
         tile: array(n_tiles * n_rows * TILE_ROWS),
         row_results: array(2 * n_reductions * n_rows),
         partial: array(if n_reductions == 0 { 0 } else { 2 * n_warps }),
+        ring: array(n_warps * launch.depth * chunk_floats(graph, linear)),
         n_floats: at,
     }
 }

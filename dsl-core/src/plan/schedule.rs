@@ -100,7 +100,7 @@ pub(crate) fn launch(graph: &Graph, structure: &Structure, values: &[ValueId]) -
         Template::Linear(linear) => {
             let matrix = match linear.multiply {
                 Multiply::Lanes => None,
-                Multiply::Matrix { .. } => Some(matrix::launch(graph, linear)),
+                Multiply::Matrix { n_parts } => Some(matrix::launch(graph, linear, n_parts)),
             };
             let n_tiles = |group: &Group| match matrix {
                 None => group.len.div_ceil(LINEAR_TILE),
@@ -118,7 +118,7 @@ pub(crate) fn launch(graph: &Graph, structure: &Structure, values: &[ValueId]) -
             }
             let shared_bytes = linear_shared_bytes(graph, linear);
             let n_threads = matrix.map_or(THREADS, |launch| 32 * launch.n_warps);
-            let resident_blocks = matrix.map_or(1, matrix::resident_blocks);
+            let resident_blocks = matrix.map_or(1, matrix::bounded_blocks);
             let n_blocks = first.max(1);
             let launch = Launch { n_blocks, n_threads, resident_blocks, shared_bytes, ..base };
             Launch { groups, matrix, ..launch }
@@ -140,8 +140,8 @@ pub fn linear_rows(n_rows: usize) -> usize {
 /// reductions leave (two each at most), and those that warps reduce with.
 pub(crate) fn linear_shared_bytes(graph: &Graph, linear: &Linear) -> usize {
     if let Multiply::Matrix { n_parts } = linear.multiply {
-        let n_warps = matrix::launch(graph, linear).n_warps;
-        return 4 * matrix::shared(graph, linear, n_parts, n_warps).n_floats;
+        let launch = matrix::launch(graph, linear, n_parts);
+        return 4 * matrix::shared(graph, linear, n_parts, launch).n_floats;
     }
     let n_segments = linear.groups.iter().map(|group| group.segments.len()).max().unwrap_or(0);
     let operand = if linear.staged { linear.n_rows * staged_width(linear.k) } else { 0 };

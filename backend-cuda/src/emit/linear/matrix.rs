@@ -11,7 +11,7 @@ use fuseline_core::dtype::DType;
 use fuseline_core::format::{CHUNK_BYTES, CodeMap, TILE_ROWS, Tiles, WeightFormat};
 use fuseline_core::ir::{Type, ValueId};
 use fuseline_core::plan::matrix::{
-    MatrixLaunch, MatrixShared, n_chunks, n_columns, shared, task_outputs, tiles,
+    MatrixLaunch, MatrixShared, group_words, n_chunks, n_columns, shared, task_outputs, tiles,
 };
 use fuseline_core::plan::schedule::GroupBlocks;
 use fuseline_core::plan::{Group, Linear, PairOrder, Segment};
@@ -29,14 +29,6 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Words of scales of a block of a row and the row 8 further, and of offsets.
-    fn group_words(&self) -> (usize, usize) {
-        let words = |dtype: DType| 2 * self.tiles.block_groups * dtype.bytes() / 4;
-        let group = self.format.group;
-        let scales = group.map_or(0, |group| words(group.scale));
-        (scales, group.and_then(|group| group.offset).map_or(0, words))
-    }
-
     /// Groups end after this many pieces.
     fn group_pieces(&self) -> usize {
         (self.tiles.chunk_pieces() / self.tiles.block_groups).max(1)
@@ -65,7 +57,7 @@ pub(super) fn kernel(
     launch: MatrixLaunch,
 ) {
     let graph = cx.graph();
-    let shared = shared(graph, linear, n_parts, launch.n_warps);
+    let shared = shared(graph, linear, n_parts, launch);
     let n_columns = n_columns(linear, n_parts);
     let shape = graph[linear.x].ty.shape();
     let kernel = Matrix {
@@ -145,41 +137,25 @@ impl<'a> Matrix<'a> {
         body.line(format!("const int first_task = {first} * {};", blocks.n_tiles));
         let last = format!("first_task + {}", blocks.n_tiles);
         body.line(format!("const int last_task = {last} < {n_tasks} ? {last} : {n_tasks};"));
-        body.line(format!("uint4 codes[{}][{depth}][2];", parts.len()));
-        for (index, part) in parts.iter().enumerate() {
-            let (scales, offsets) = part.group_words();
-            for (what, n_words) in [("scales", scales), ("offsets", offsets)] {
-                if n_words > 0 {
-                    body.line(format!("unsigned {what}{index}[{depth}][{n_words}];"));
-                }
-            }
-        }
-        body.line("FL_UNROLL");
-        body.open(format!("for (int u = 0; u < {depth}; u++) {{"));
-        body.open("if (c_begin + u < c_end && first_task < last_task) {");
-        self.load(body, group, &parts, "first_task", "c_begin + u");
-        body.close();
+        self.declare_ring(body, &parts);
+        body.line("// What the warp asks for next; it asks for the first chunks before it waits.");
+        body.line("int next_task = c_begin < c_end ? first_task : last_task;");
+        body.line("int next_c = c_begin;");
+        body.open(format!("for (int slot = 0; slot < {depth}; slot++) {{"));
+        self.ask(body, group, &parts);
         body.close();
         body.line("fl_begin_kernel();");
         let bits = parts.first().map_or(4, |part| part.format.bits);
         stage::stage(self.cx, body, self.linear, (self.n_parts, bits), &self.shared);
 
+        body.line("int slot = 0;");
         body.open("for (int task = first_task; task < last_task; task++) {");
         body.line(format!("float sum[{}][{n_wide}][4] = {{}};", parts.len()));
-        body.open(format!("for (int c0 = c_begin; c0 < c_end; c0 += {depth}) {{"));
-        body.line("FL_UNROLL");
-        body.open(format!("for (int u = 0; u < {depth}; u++) {{"));
-        body.line("const int c = c0 + u;");
-        body.line("if (c >= c_end) break;");
+        body.open("for (int c = c_begin; c < c_end; c++) {");
+        body.line(format!("fl_copy_wait<{}>();", depth - 1));
         self.multiply(body, &parts);
-        body.line("// What this place holds next: a later chunk, or one of the next task.");
-        body.line(format!("const bool same = c + {depth} < c_end;"));
-        body.line("const int next_task = same ? task : task + 1;");
-        body.line(format!("const int next = same ? c + {depth} : c_begin + u;"));
-        body.open("if (next_task < last_task && next < c_end) {");
-        self.load(body, group, &parts, "next_task", "next");
-        body.close();
-        body.close();
+        self.ask(body, group, &parts);
+        body.line(format!("slot = slot + 1 < {depth} ? slot + 1 : 0;"));
         body.close();
         self.store_sums(body, &parts);
         body.line("fl_barrier();");
@@ -191,17 +167,42 @@ impl<'a> Matrix<'a> {
         body.close();
     }
 
-    /// Loads chunk `c` of all tiles of `task` into place `u`.
-    fn load(&self, body: &mut Body, group: &Group, parts: &[Part<'_>], task: &str, c: &str) {
+    /// The arrays that chunks in flight arrive in: each lane copies what it alone reads.
+    fn declare_ring(&self, body: &mut Body, parts: &[Part<'_>]) {
+        let n_slots = self.launch.n_warps * self.launch.depth;
+        let (mut at, _) = self.shared.ring;
+        let n_words = n_slots * parts.len() * 64;
+        body.line(format!(
+            "FL_SHARED_WORDS4(ring, {at}, {n_words}); // [{}][{}][tile][2][32]",
+            self.launch.n_warps, self.launch.depth
+        ));
+        at += 4 * n_words;
+        for (index, part) in parts.iter().enumerate() {
+            let (scales, offsets) = group_words(part.format, &part.tiles);
+            for (what, n_words) in [("scales", scales), ("offsets", offsets)] {
+                if n_words > 0 {
+                    let n = 32 * n_slots * n_words;
+                    body.line(format!("FL_SHARED_WORDS({what}{index}, {at}, {n});"));
+                    at += n;
+                }
+            }
+        }
+    }
+
+    /// Asks for the next chunk of all tiles, if there is one, into place `slot`.
+    fn ask(&self, body: &mut Body, group: &Group, parts: &[Part<'_>]) {
         let n_tiles = task_outputs(group) / TILE_ROWS;
+        let depth = self.launch.depth;
+        body.open("if (next_task < last_task) {");
+        body.line(format!("const int at_slot = (warp * {depth} + slot) * 32;"));
         for (index, part) in parts.iter().enumerate() {
             let tile = match (n_tiles, group.order) {
-                (1, _) | (_, PairOrder::Natural) => task.to_string(),
+                (1, _) | (_, PairOrder::Natural) => "next_task".to_string(),
                 // The first element of the tile, in the order of pairs.
                 (_, order) => {
                     let e = match part.tile {
-                        0 => format!("({task} * {n_tiles})"),
-                        tile => format!("({task} * {n_tiles} + {tile})"),
+                        0 => format!("(next_task * {n_tiles})"),
+                        tile => format!("(next_task * {n_tiles} + {tile})"),
                     };
                     order_tiles(order, &e)
                 }
@@ -211,18 +212,18 @@ impl<'a> Matrix<'a> {
                 first => format!("{first} + {tile}"),
             };
             body.open("{");
-            body.line(format!("const long long t = {tile};"));
-            body.line(format!("const int c = {c};"));
+            body.line(format!("const long long tile = {tile};"));
             let run = TILE_ROWS * CHUNK_BYTES;
             body.line(format!(
-                "const long long at = (t * {} + c) * {run} + 16 * lane;",
+                "const long long at = (tile * {} + next_c) * {run} + 16 * lane;",
                 part.tiles.n_chunks
             ));
             let name = &part.name;
             for half in 0..2 {
                 let further = if half == 0 { String::new() } else { format!(" + {}", run / 2) };
                 body.line(format!(
-                    "codes[{index}][u][{half}] = fl_load_weights({name}_codes, at{further});"
+                    "fl_copy_words4(ring, {} + lane, {name}_codes, at{further});",
+                    ring_text(parts.len(), index, half)
                 ));
             }
             let Some(format_group) = part.format.group else {
@@ -230,21 +231,20 @@ impl<'a> Matrix<'a> {
                 continue;
             };
             let block = match part.tiles.block_chunks {
-                1 => "c".to_string(),
-                n => format!("c / {n}"),
+                1 => "next_c".to_string(),
+                n => format!("next_c / {n}"),
             };
             body.line(format!(
-                "const long long block = (t * {} + {block}) * 8 + lane_row;",
+                "const long long block = (tile * {} + {block}) * 8 + lane_row;",
                 part.tiles.n_blocks()
             ));
             let mut plane = |what: &str, dtype: DType| {
-                let bytes = 2 * part.tiles.block_groups * dtype.bytes();
-                for (loaded, n) in runs(bytes / 4) {
-                    let further =
-                        if loaded == 0 { String::new() } else { format!(" + {}", 4 * loaded) };
+                let n_words = 2 * part.tiles.block_groups * dtype.bytes() / 4;
+                for (at, n) in runs(n_words) {
                     body.line(format!(
-                        "fl_load_scales{n}((const unsigned char*){name}_{what}, block * {bytes}{further}, {what}{index}[u]{});",
-                        if loaded == 0 { String::new() } else { format!(" + {loaded}") }
+                        "fl_copy_words<{n}>({what}{index}, (at_slot + lane) * {n_words} + {at}, {name}_{what}, block * {} + {});",
+                        4 * n_words,
+                        4 * at,
                     ));
                 }
             };
@@ -254,21 +254,35 @@ impl<'a> Matrix<'a> {
             }
             body.close();
         }
+        body.line("next_c = next_c + 1;");
+        body.open("if (next_c == c_end) {");
+        body.line("next_c = c_begin;");
+        body.line("next_task = next_task + 1;");
+        body.close();
+        body.close();
+        body.line("fl_copy_commit();");
     }
 
-    /// Multiplies what place `u` holds of chunk `c`.
+    /// Multiplies what place `slot` holds of chunk `c`.
     fn multiply(&self, body: &mut Body, parts: &[Part<'_>]) {
         let (n_wide, n_columns) = (self.n_wide, self.n_columns);
         let Some(first) = parts.first() else { return };
         let pieces = first.tiles.chunk_pieces();
+        body.line(format!("const int at_slot = (warp * {} + slot) * 32;", self.launch.depth));
         for (index, part) in parts.iter().enumerate() {
+            for (half, name) in ["low", "high"].into_iter().enumerate() {
+                body.line(format!(
+                    "const uint4 {name}{index} = ring[{} + lane];",
+                    ring_text(parts.len(), index, half)
+                ));
+            }
             if part.format.group.is_some() {
                 body.line(format!("float part{index}[{n_wide}][4] = {{}};"));
             }
             if self.has_two_chains() {
                 body.line(format!("float other{index}[4] = {{}};"));
             }
-            if part.group_words().1 > 0 {
+            if group_words(part.format, &part.tiles).1 > 0 {
                 body.line(format!("float x_sum{index}[{n_wide}][2] = {{}};"));
             }
         }
@@ -307,8 +321,8 @@ impl<'a> Matrix<'a> {
         let pieces = part.tiles.chunk_pieces();
         body.open(format!("{{ // {}", self.cx.graph().line(part.linear)));
         body.line("unsigned a[4], b[4]; // pairs of row lane_row, and of the row 8 further");
-        body.line(format!("{prefix}_pairs(codes[{index}][u][0], p, a);"));
-        body.line(format!("{prefix}_pairs(codes[{index}][u][1], p, b);"));
+        body.line(format!("{prefix}_pairs(low{index}, p, a);"));
+        body.line(format!("{prefix}_pairs(high{index}, p, b);"));
         let target = match part.format.group {
             None => format!("sum[{index}][m]"),
             Some(_) => format!("part{index}[m]"),
@@ -355,7 +369,9 @@ impl<'a> Matrix<'a> {
         let at = if is_each { "p".to_string() } else { format!("p / {ends}") };
         let mut numbers = |what: &str, dtype: DType| {
             for (name, row) in [("low", 0), ("high", 1)] {
-                let number = number_text(dtype, &format!("{what}{index}[u]"), &at, row);
+                let n_words = 2 * part.tiles.block_groups * dtype.bytes() / 4;
+                let words = format!("{what}{index}[(at_slot + lane) * {n_words} + ");
+                let number = number_text(dtype, &words, &at, row);
                 body.line(format!("const float {what}_{name} = {number};"));
             }
         };
@@ -482,14 +498,24 @@ fn runs(n_words: usize) -> Vec<(usize, usize)> {
     runs
 }
 
-/// The number of group `at` for a row (0) or the row 8 further (1), of words that hold both.
+/// Where a half of a tile's chunk is in the ring, less the lane.
+fn ring_text(n_parts: usize, part: usize, half: usize) -> String {
+    let times = 2 * n_parts;
+    match 2 * part + half {
+        0 => format!("at_slot * {times}"),
+        at => format!("at_slot * {times} + {}", 32 * at),
+    }
+}
+
+/// The number of group `at` for a row (0) or the row 8 further (1), of words that hold both;
+/// `words` is text up to the place of the group's first word.
 fn number_text(dtype: DType, words: &str, at: &str, row: usize) -> String {
     match (dtype, row) {
-        (DType::F16, 0) => format!("fl_f16_to_f32((unsigned short){words}[{at}])"),
-        (DType::F16, _) => format!("fl_f16_to_f32((unsigned short)({words}[{at}] >> 16))"),
-        (DType::BF16, 0) => format!("fl_from_bits({words}[{at}] << 16)"),
-        (DType::BF16, _) => format!("fl_from_bits({words}[{at}] & 0xffff0000u)"),
-        (DType::F32 | DType::I32, row) => format!("fl_from_bits({words}[2 * ({at}) + {row}])"),
+        (DType::F16, 0) => format!("fl_f16_to_f32((unsigned short){words}{at}])"),
+        (DType::F16, _) => format!("fl_f16_to_f32((unsigned short)({words}{at}] >> 16))"),
+        (DType::BF16, 0) => format!("fl_from_bits({words}{at}] << 16)"),
+        (DType::BF16, _) => format!("fl_from_bits({words}{at}] & 0xffff0000u)"),
+        (DType::F32 | DType::I32, row) => format!("fl_from_bits({words}2 * ({at}) + {row}])"),
     }
 }
 

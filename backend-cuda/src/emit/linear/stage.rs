@@ -2,10 +2,12 @@
 //! `bf16` parts and puts them into shared memory as lanes will load them.
 
 use super::super::rows;
-use super::super::scope::{Context, Scope};
+use super::super::runs::Runs;
+use super::super::scope::{Context, Scope, Spot};
 use super::super::text::Body;
 use super::row_results;
 use fuseline_core::format::PIECE;
+use fuseline_core::ir::ValueId;
 use fuseline_core::plan::Linear;
 use fuseline_core::plan::matrix::{MatrixShared, has_offsets, n_columns, n_pieces};
 
@@ -20,6 +22,25 @@ fn element_text(bits: u8) -> &'static str {
         _ => "8 * t + j",
     }
 }
+
+/// Where along K the runs begin that a lane loads at once.
+fn run_starts(bits: u8) -> &'static [&'static str] {
+    match bits {
+        8 => &["4 * t", "16 + 4 * t"],
+        _ => &["8 * t"],
+    }
+}
+
+/// What elements that there are meet: `k` in the row, and the row in the call.
+fn guard(is_padded: bool, k: usize, is_batch: bool) -> Option<String> {
+    let in_row = is_padded.then(|| format!("k < {k}"));
+    let in_call = is_batch.then(|| "row < n_rows".to_string());
+    let both: Vec<String> = in_row.into_iter().chain(in_call).collect();
+    (!both.is_empty()).then(|| both.join(" && "))
+}
+
+/// Turns of a thread whose loads are all asked for before it computes with the first.
+const TURNS_AHEAD: usize = 6;
 
 /// Stages the operand; a barrier ends it. `bits` are those of the weights' codes.
 pub(super) fn stage(
@@ -37,10 +58,34 @@ pub(super) fn stage(
     let offsets = has_offsets(graph, linear);
     let read = row_results(cx, body, linear, (shared.row_results.0, shared.partial.0));
     let lanes = 4 * n_pieces;
-    body.open(format!("for ({int} i = fl_thread(); i < {}; i += {n_threads}) {{", n_rows * lanes));
+    let turns = (n_rows * lanes).div_ceil(n_threads);
+    body.line(format!("FL_UNROLL_BY({})", if turns <= TURNS_AHEAD { turns } else { 4 }));
+    body.open(format!("for (int turn = 0; turn < {turns}; turn++) {{"));
+    body.line(format!("const {int} i = ({int})turn * {n_threads} + fl_thread();"));
+    if !(n_rows * lanes).is_multiple_of(n_threads) {
+        body.line(format!("if (i >= {}) continue;", n_rows * lanes));
+    }
     body.line(format!("const {int} row = i / {lanes};"));
     body.line(format!("const int piece = (int)(i % {lanes}) / 4;"));
     body.line("const int t = (int)i % 4;");
+    let is_batch = shape[..shape.len() - 1].iter().any(|dim| dim.batch);
+    let guard = guard(linear.k < PIECE * n_pieces, linear.k, is_batch);
+    // Elements that follow each other along K are loaded at once.
+    let run = if bits == 8 { 4 } else { 8 };
+    let runs = Runs::of(cx, linear.x, run);
+    runs.declare(body, 8);
+    for (first, at) in run_starts(bits).iter().zip([0, 4]) {
+        body.open("{");
+        body.line(format!("const {int} k = {PIECE} * piece + {first};"));
+        if let Some(guard) = &guard {
+            body.open(format!("if ({guard}) {{"));
+        }
+        runs.load(body, run, "k", at);
+        if guard.is_some() {
+            body.close();
+        }
+        body.close();
+    }
     body.line(format!("unsigned parts[{n_parts}][4];"));
     if offsets {
         body.line("float x_sum = 0.0f;");
@@ -48,22 +93,17 @@ pub(super) fn stage(
     body.line("FL_UNROLL");
     body.open("for (int j = 0; j < 8; j++) {");
     body.line(format!("const {int} k = {PIECE} * piece + {};", element_text(bits)));
-    let mut scope = Scope::new(cx, &|_, _| None, &read);
+    let slot = if bits == 4 { "j / 2 + j % 2 * 4" } else { "j" };
+    let leaf = |id: ValueId, _: Spot| runs.leaf(id, slot);
+    let mut scope = Scope::new(cx, &leaf, &read);
     let x = scope.element(linear.x, &rows::row_coords(shape, n_rows));
     body.line("float x = 0.0f;");
-    let mut inside = Vec::new();
-    if linear.k < PIECE * n_pieces {
-        inside.push(format!("k < {}", linear.k));
-    }
-    if shape[..shape.len() - 1].iter().any(|dim| dim.batch) {
-        inside.push("row < n_rows".to_string());
-    }
-    if !inside.is_empty() {
-        body.open(format!("if ({}) {{", inside.join(" && ")));
+    if let Some(guard) = &guard {
+        body.open(format!("if ({guard}) {{"));
     }
     scope.line(format!("x = {x};"));
     body.lines(scope.into_lines());
-    if !inside.is_empty() {
+    if guard.is_some() {
         body.close();
     }
     if offsets {
