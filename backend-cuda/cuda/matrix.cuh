@@ -107,3 +107,13 @@ FL_DEVICE void fl_split3(float x, int j, unsigned* a, unsigned* b, unsigned* c) 
     fl_put_half(b, j, fl_first_bits(rest, &rest));
     fl_put_half(c, j, fl_f32_to_bf16(rest));
 }
+// Part `part` of x, split into `n_parts` as above: what it is rounded to is that part.
+FL_DEVICE float fl_part(float x, int part, int n_parts) {
+    float rest = x;
+    for (int i = 0; i < part; i++) {
+        const bool finite = (fl_bits(rest) & 0x7f800000u) != 0x7f800000u;
+        rest = finite ? rest - fl_from_bits(fl_bits(rest) & 0xffff0000u) : 0.0f;
+    }
+    const bool last = part == n_parts - 1 || (fl_bits(rest) & 0x7f800000u) == 0x7f800000u;
+    return last ? rest : fl_from_bits(fl_bits(rest) & 0xffff0000u);
+}

@@ -12,10 +12,12 @@
 //! | 1, 2 | 3 | `x` itself: three times 8 bits are all 24 |
 //! | more | 2 | `x` to 16 bits: off by at most 2⁻¹⁷ of itself |
 //!
-//! All warps of a block work on one *task*, the same tile of every segment, and divide its chunks
-//! among them; their sums meet in shared memory in a fixed order.
+//! The outputs are divided into *tasks*, the same tile of every segment, and the tasks evenly among
+//! the blocks. A *team* of warps works on a task and divides its chunks among its members, whose sums
+//! meet in shared memory in a fixed order; where a block has many tasks, a team is one warp.
 
 use super::context::Context;
+use super::schedule::GroupBlocks;
 use super::structure::{Group, Linear, PairOrder, Segment};
 use crate::dtype::DType;
 use crate::format::{CHUNK_BYTES, PIECE, TILE_ROWS, Tiles, WeightFormat};
@@ -37,10 +39,19 @@ pub enum Multiply {
 /// How a matrix kernel is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixLaunch {
-    /// Warps of a block.
-    pub n_warps: usize,
+    /// Teams of a block.
+    pub n_teams: usize,
+    /// Warps of a team.
+    pub team: usize,
     /// Chunks of a tile that a warp loads ahead.
     pub depth: usize,
+}
+
+impl MatrixLaunch {
+    /// Warps of a block.
+    pub fn n_warps(&self) -> usize {
+        self.n_teams * self.team
+    }
 }
 
 /// Where the arrays of a matrix kernel begin in shared memory, in floats, and how many they have.
@@ -52,9 +63,9 @@ pub struct MatrixShared {
     pub x_sums: (usize, usize),
     /// What is summed of each piece by its four lanes.
     pub x_parts: (usize, usize),
-    /// Sums of each warp: `[segment][tile][warp][column][16]`.
+    /// Sums of each warp: `[team][segment][tile][member][column][16]`.
     pub sums: (usize, usize),
-    /// The sums of a task: `[segment][row][outputs of a task]`.
+    /// The sums of a task: `[team][segment][row][outputs of a task]`.
     pub tile: (usize, usize),
     /// Results of row reductions: `[2 a reduction][row]`.
     pub row_results: (usize, usize),
@@ -66,19 +77,16 @@ pub struct MatrixShared {
     pub n_floats: usize,
 }
 
-/// Warps of a block, most and usual.
-const WARPS: usize = 16;
-const USUAL_WARPS: usize = 8;
-/// Warps that are to be busy at least, so that enough bytes are in flight.
-const BUSY_WARPS: usize = 1000;
-/// Multiprocessors of the reference machine.
-const N_SMS: usize = 132;
-/// Warps of a kernel that a multiprocessor is to hold at once: half of what its registers allow at
-/// 64 a thread, so that the next kernel of a stream can begin to load its weights meanwhile.
-const RESIDENT_WARPS: usize = 16;
-/// Bytes that the warps of a multiprocessor have in flight, for the same reason about half of its
-/// shared memory less what the operand takes.
-const FLIGHT_BYTES: usize = 96 * 1024;
+/// Warps of a block at most, and at least: they compute the operand together.
+const WARPS: [usize; 2] = [4, 16];
+/// Blocks: one on each multiprocessor of the reference machine. Where each takes half of a
+/// multiprocessor, the next kernel's blocks find room for one there too, and load their weights
+/// while this kernel ends. Smaller blocks would end up several on one and none on another.
+const BLOCKS: usize = 132;
+/// Blocks of which a multiprocessor's registers hold this many, in warps: 64 registers a thread.
+const BOUNDED_WARPS: usize = 32;
+/// Bytes of shared memory of a block that are for chunks in flight, at most.
+const FLIGHT_BYTES: usize = 80 * 1024;
 /// Chunks that a warp has in flight, least and most.
 const DEPTHS: [usize; 2] = [2, 8];
 
@@ -94,7 +102,7 @@ pub(crate) fn multiply(cx: &Context<'_>, linear: &Linear) -> Multiply {
     bits.dedup();
     let aligned = segments.all(|segment| segment.start.is_multiple_of(TILE_ROWS));
     let orders = linear.groups.iter().all(|group| task_tiles(group.order).is_some());
-    if !matches!(bits[..], [Some(_)]) || !aligned || !orders || !linear.staged {
+    if !matches!(bits[..], [Some(_)]) || !aligned || !orders {
         return Multiply::Lanes;
     }
     let source = &graph[cx.source(linear.x)];
@@ -148,23 +156,36 @@ pub(crate) fn n_tasks(group: &Group) -> usize {
     group.len.div_ceil(task_outputs(group))
 }
 
-/// Warps, and chunks that they load ahead.
-pub(crate) fn launch(graph: &Graph, linear: &Linear, n_parts: usize) -> MatrixLaunch {
-    let n_chunks = n_chunks(graph, linear);
+/// The blocks of each group, in order, with the most tasks that one of them has.
+pub(crate) fn blocks(linear: &Linear) -> Vec<GroupBlocks> {
     let all: usize = linear.groups.iter().map(n_tasks).sum();
-    let wanted = if all * USUAL_WARPS < BUSY_WARPS { WARPS } else { USUAL_WARPS };
-    // No warp without a chunk, but enough of them to compute the operand.
-    let n_warps = wanted.min(n_chunks.next_power_of_two()).max(4);
-    let launch = MatrixLaunch { n_warps, depth: 0 };
-    let chunk_bytes = 4 * n_warps * chunk_floats(graph, linear);
+    let mut first = 0;
+    let of_group = |group: &Group| {
+        let n_tasks = n_tasks(group).max(1);
+        let n_blocks = (BLOCKS * n_tasks / all.max(1)).clamp(1, n_tasks);
+        let blocks = GroupBlocks { first, n_blocks, n_tiles: n_tasks.div_ceil(n_blocks) };
+        first += n_blocks;
+        blocks
+    };
+    linear.groups.iter().map(of_group).collect()
+}
+
+/// Teams, warps, and chunks that they load ahead.
+pub(crate) fn launch(graph: &Graph, linear: &Linear, n_parts: usize) -> MatrixLaunch {
+    let n_chunks = n_chunks(graph, linear).max(1);
+    let tasks = blocks(linear).iter().map(|blocks| blocks.n_tiles).max().unwrap_or(1);
+    // As many members as there are warps for, and chunks.
+    let team = (WARPS[1] / tasks.clamp(1, WARPS[1])).min(n_chunks);
+    let team = if team.is_power_of_two() { team } else { team.next_power_of_two() / 2 };
+    let n_teams = tasks.clamp(WARPS[0].div_ceil(team), WARPS[1] / team);
+    let launch = MatrixLaunch { n_teams, team, depth: 0 };
+    let chunk_bytes = 4 * launch.n_warps() * chunk_floats(graph, linear);
     let other_bytes = 4 * shared(graph, linear, n_parts, launch).n_floats;
     let room_bytes = family_shared_bytes().saturating_sub(other_bytes);
-    let flight_bytes = FLIGHT_BYTES * n_warps / RESIDENT_WARPS;
-    let depth = flight_bytes.min(room_bytes) / chunk_bytes.max(1);
+    let depth = FLIGHT_BYTES.min(room_bytes) / chunk_bytes.max(1);
     // More than a warp ever loads is of no use.
-    let tasks = all.div_ceil(max_blocks(launch)).max(1);
-    let steps = tasks * n_chunks.div_ceil(n_warps);
-    MatrixLaunch { n_warps, depth: depth.min(steps).clamp(DEPTHS[0], DEPTHS[1]) }
+    let steps = tasks.div_ceil(n_teams) * n_chunks.div_ceil(team);
+    MatrixLaunch { depth: depth.min(steps).clamp(DEPTHS[0], DEPTHS[1]), ..launch }
 }
 
 /// Words of scales and of offsets that a lane has of one block of a tile: of a row and the row 8
@@ -194,19 +215,11 @@ fn chunk_floats(graph: &Graph, linear: &Linear) -> usize {
     linear.groups.iter().map(of_group).max().unwrap_or(0)
 }
 
-/// Blocks of a matrix kernel at most, so that all are resident at once.
-pub(crate) fn max_blocks(launch: MatrixLaunch) -> usize {
-    N_SMS * resident_blocks(launch)
-}
-
-/// Blocks of a matrix kernel that a multiprocessor is to hold at once.
-pub(crate) fn resident_blocks(launch: MatrixLaunch) -> usize {
-    (RESIDENT_WARPS / launch.n_warps).max(1)
-}
-
-/// Blocks whose registers a multiprocessor is to have room for: as many again, of the next kernel.
-pub(crate) fn bounded_blocks(launch: MatrixLaunch) -> usize {
-    2 * resident_blocks(launch)
+/// Blocks whose registers a multiprocessor is to have room for.
+pub(crate) fn bounded_blocks(launch: MatrixLaunch, n_columns: usize) -> usize {
+    // More columns have more sums.
+    let warps = if n_columns > 8 { BOUNDED_WARPS / 2 } else { BOUNDED_WARPS };
+    (warps / launch.n_warps()).max(1)
 }
 
 /// Chunks of a row: the same for all weights of a kernel.
@@ -244,7 +257,7 @@ pub fn shared(
     n_parts: usize,
     launch: MatrixLaunch,
 ) -> MatrixShared {
-    let n_warps = launch.n_warps;
+    let n_warps = launch.n_warps();
     let mut at = 0;
     let mut array = |n: usize| {
         let here = at;
@@ -258,11 +271,11 @@ pub fn shared(
     let n_tiles = linear.groups.iter().map(n_tiles).max().unwrap_or(0);
     let n_reductions = linear.row_ops.len();
     MatrixShared {
-        x: array(16 * n_pieces * n_columns),
+        x: array(if linear.staged { 16 * n_pieces * n_columns } else { 0 }),
         x_sums: array(offsets * n_pieces * n_rows),
         x_parts: array(offsets * 4 * n_pieces * n_rows),
         sums: array(n_tiles * n_warps * n_columns * TILE_ROWS),
-        tile: array(n_tiles * n_rows * TILE_ROWS),
+        tile: array(launch.n_teams * n_tiles * n_rows * TILE_ROWS),
         row_results: array(2 * n_reductions * n_rows),
         partial: array(if n_reductions == 0 { 0 } else { 2 * n_warps }),
         ring: array(n_warps * launch.depth * chunk_floats(graph, linear)),

@@ -102,28 +102,36 @@ pub(crate) fn launch(graph: &Graph, structure: &Structure, values: &[ValueId]) -
                 Multiply::Lanes => None,
                 Multiply::Matrix { n_parts } => Some(matrix::launch(graph, linear, n_parts)),
             };
-            let n_tiles = |group: &Group| match matrix {
-                None => group.len.div_ceil(LINEAR_TILE),
-                Some(_) => matrix::n_tasks(group),
-            };
-            let max_blocks = matrix.map_or(LINEAR_BLOCKS, matrix::max_blocks);
-            let all_tiles: usize = linear.groups.iter().map(n_tiles).sum();
-            let tiles_per_block = all_tiles.div_ceil(max_blocks).max(1);
-            let mut groups = Vec::new();
-            let mut first = 0;
-            for group in &linear.groups {
-                let n_blocks = n_tiles(group).div_ceil(tiles_per_block);
-                groups.push(GroupBlocks { first, n_blocks, n_tiles: tiles_per_block });
-                first += n_blocks;
-            }
+            let groups =
+                if matrix.is_some() { matrix::blocks(linear) } else { lane_blocks(linear) };
+            let n_blocks = groups.last().map_or(1, |last| last.first + last.n_blocks);
             let shared_bytes = linear_shared_bytes(graph, linear);
-            let n_threads = matrix.map_or(THREADS, |launch| 32 * launch.n_warps);
-            let resident_blocks = matrix.map_or(1, matrix::bounded_blocks);
-            let n_blocks = first.max(1);
+            let n_threads = matrix.map_or(THREADS, |launch| 32 * launch.n_warps());
+            let resident_blocks = match (linear.multiply, matrix) {
+                (Multiply::Matrix { n_parts }, Some(launch)) => {
+                    matrix::bounded_blocks(launch, matrix::n_columns(linear, n_parts))
+                }
+                _ => 1,
+            };
             let launch = Launch { n_blocks, n_threads, resident_blocks, shared_bytes, ..base };
             Launch { groups, matrix, ..launch }
         }
     }
+}
+
+/// The blocks of each group of a linear on lanes.
+fn lane_blocks(linear: &Linear) -> Vec<GroupBlocks> {
+    let n_tiles = |group: &Group| group.len.div_ceil(LINEAR_TILE);
+    let all_tiles: usize = linear.groups.iter().map(n_tiles).sum();
+    let tiles_per_block = all_tiles.div_ceil(LINEAR_BLOCKS).max(1);
+    let mut first = 0;
+    let of_group = |group: &Group| {
+        let n_blocks = n_tiles(group).div_ceil(tiles_per_block);
+        let blocks = GroupBlocks { first, n_blocks, n_tiles: tiles_per_block };
+        first += n_blocks;
+        blocks
+    };
+    linear.groups.iter().map(of_group).collect()
 }
 
 /// Elements from one staged row of the operand to the next.

@@ -6,7 +6,7 @@ use super::super::format::{load_function, prefix};
 use super::super::rows;
 use super::super::scope::{Context, Scope};
 use super::super::text::Body;
-use super::{Tile, order_text, row_results, tile_row};
+use super::{Teams, Tile, order_text, row_results, tile_row};
 use fuseline_core::format::WeightFormat;
 use fuseline_core::ir::Type;
 use fuseline_core::plan::schedule::{
@@ -108,7 +108,13 @@ fn group_tiles(
     body.close();
     body.line("fl_barrier();");
     let row = row_text(linear, "r");
-    super::epilogue(cx, body, linear, group, &Tile { n_rows: n_sums, width: LINEAR_TILE, row });
+    super::epilogue(
+        cx,
+        body,
+        linear,
+        group,
+        &Tile { n_rows: n_sums, width: LINEAR_TILE, row, teams: Teams::One },
+    );
     body.line("fl_barrier();");
     if in_parts {
         body.close();

@@ -6,7 +6,7 @@
 use super::super::format::prefix;
 use super::super::scope::Context;
 use super::super::text::Body;
-use super::{Tile, order_text, stage};
+use super::{Teams, Tile, order_text, stage};
 use fuseline_core::dtype::DType;
 use fuseline_core::format::{CHUNK_BYTES, CodeMap, TILE_ROWS, Tiles, WeightFormat};
 use fuseline_core::ir::{Type, ValueId};
@@ -82,12 +82,12 @@ pub(super) fn kernel(
         }
     }
     body.line(format!(
-        "FL_SHARED_FLOATS(sums, {}, {}); // [segment and tile][{}][{n_columns}][{TILE_ROWS}]",
-        shared.sums.0, shared.sums.1, launch.n_warps
+        "FL_SHARED_FLOATS(sums, {}, {}); // [{}][segment and tile][{}][{n_columns}][{TILE_ROWS}]",
+        shared.sums.0, shared.sums.1, launch.n_teams, launch.team
     ));
     body.line(format!(
-        "FL_SHARED_FLOATS(tile, {}, {}); // [segment][{}][outputs]",
-        shared.tile.0, shared.tile.1, linear.n_rows
+        "FL_SHARED_FLOATS(tile, {}, {}); // [{}][segment][{}][outputs]",
+        shared.tile.0, shared.tile.1, launch.n_teams, linear.n_rows
     ));
     body.line(format!("const int n_rows = {};", cx.n_rows(&shape[..shape.len() - 1])));
     body.line("const int lane = fl_thread() % 32;");
@@ -98,9 +98,11 @@ pub(super) fn kernel(
         let last = n_columns - 1;
         body.line(format!("const int lane_column = lane_row < {last} ? lane_row : {last};"));
     }
-    let (n_warps, n_chunks) = (launch.n_warps, kernel.n_chunks);
-    body.line(format!("const int c_begin = warp * {n_chunks} / {n_warps};"));
-    body.line(format!("const int c_end = (warp + 1) * {n_chunks} / {n_warps};"));
+    let (team, n_chunks) = (launch.team, kernel.n_chunks);
+    body.line(format!("const int team = warp / {team};"));
+    body.line(format!("const int member = warp % {team};"));
+    body.line(format!("const int c_begin = member * {n_chunks} / {team};"));
+    body.line(format!("const int c_end = (member + 1) * {n_chunks} / {team};"));
     super::each_group(cx, body, linear, |body, group, blocks| kernel.group(body, group, blocks));
 }
 
@@ -127,29 +129,48 @@ impl<'a> Matrix<'a> {
     /// The tasks of one group.
     fn group(&self, body: &mut Body, group: &Group, blocks: GroupBlocks) {
         let parts = self.parts(group);
-        let (depth, n_wide, int) = (self.launch.depth, self.n_wide, self.cx.index_type());
+        let (depth, n_wide) = (self.launch.depth, self.n_wide);
         let outputs = task_outputs(group);
         let n_tasks = group.len.div_ceil(outputs);
-        let first = match blocks.first {
+        let block = match blocks.first {
             0 => "fl_block()".to_string(),
             first => format!("(fl_block() - {first})"),
         };
-        body.line(format!("const int first_task = {first} * {};", blocks.n_tiles));
-        let last = format!("first_task + {}", blocks.n_tiles);
-        body.line(format!("const int last_task = {last} < {n_tasks} ? {last} : {n_tasks};"));
+        // Tasks are divided evenly, whatever their number.
+        let (n_blocks, n_teams) = (blocks.n_blocks, self.launch.n_teams);
+        body.line(format!(
+            "const int first_task = (int)((long long){block} * {n_tasks} / {n_blocks});"
+        ));
+        body.line(format!(
+            "const int last_task = (int)((long long)({block} + 1) * {n_tasks} / {n_blocks});"
+        ));
         self.declare_ring(body, &parts);
         body.line("// What the warp asks for next; it asks for the first chunks before it waits.");
-        body.line("int next_task = c_begin < c_end ? first_task : last_task;");
+        body.line("int next_task = c_begin < c_end ? first_task + team : last_task;");
         body.line("int next_c = c_begin;");
         body.open(format!("for (int slot = 0; slot < {depth}; slot++) {{"));
         self.ask(body, group, &parts);
         body.close();
         body.line("fl_begin_kernel();");
         let bits = parts.first().map_or(4, |part| part.format.bits);
-        stage::stage(self.cx, body, self.linear, (self.n_parts, bits), &self.shared);
+        if self.linear.staged {
+            stage::stage(self.cx, body, self.linear, (self.n_parts, bits), &self.shared);
+        }
 
         body.line("int slot = 0;");
-        body.open("for (int task = first_task; task < last_task; task++) {");
+        // Warps on their own go on on their own.
+        let is_alone = self.launch.team == 1;
+        if is_alone {
+            body.open(format!(
+                "for (int task = first_task + team; task < last_task; task += {n_teams}) {{"
+            ));
+        } else {
+            body.open(format!(
+                "for (int round = first_task; round < last_task; round += {n_teams}) {{"
+            ));
+            body.line("const int task = round + team;");
+            body.open("if (task < last_task) {");
+        }
         body.line(format!("float sum[{}][{n_wide}][4] = {{}};", parts.len()));
         body.open("for (int c = c_begin; c < c_end; c++) {");
         body.line(format!("fl_copy_wait<{}>();", depth - 1));
@@ -158,23 +179,36 @@ impl<'a> Matrix<'a> {
         body.line(format!("slot = slot + 1 < {depth} ? slot + 1 : 0;"));
         body.close();
         self.store_sums(body, &parts);
-        body.line("fl_barrier();");
-        self.reduce(body, &parts, outputs);
-        body.line("fl_barrier();");
-        body.line(format!("const {int} e0 = ({int})task * {outputs};"));
-        let tile = Tile { n_rows: self.linear.n_rows, width: outputs, row: "r".to_string() };
+        if !is_alone {
+            body.close();
+        }
+        let barrier = if is_alone { "fl_warp_barrier();" } else { "fl_barrier();" };
+        body.line(barrier);
+        self.reduce(body, &parts, outputs, is_alone);
+        body.line(barrier);
+        let n_segments = group.segments.len();
+        let tile = Tile {
+            n_rows: self.linear.n_rows,
+            width: outputs,
+            row: "r".to_string(),
+            teams: match is_alone {
+                true => Teams::Own { n_segments },
+                false => Teams::All { n_teams, n_segments },
+            },
+        };
         super::epilogue(self.cx, body, self.linear, group, &tile);
         body.close();
     }
 
     /// The arrays that chunks in flight arrive in: each lane copies what it alone reads.
     fn declare_ring(&self, body: &mut Body, parts: &[Part<'_>]) {
-        let n_slots = self.launch.n_warps * self.launch.depth;
+        let n_slots = self.launch.n_warps() * self.launch.depth;
         let (mut at, _) = self.shared.ring;
         let n_words = n_slots * parts.len() * 64;
         body.line(format!(
             "FL_SHARED_WORDS4(ring, {at}, {n_words}); // [{}][{}][tile][2][32]",
-            self.launch.n_warps, self.launch.depth
+            self.launch.n_warps(),
+            self.launch.depth
         ));
         at += 4 * n_words;
         for (index, part) in parts.iter().enumerate() {
@@ -257,7 +291,7 @@ impl<'a> Matrix<'a> {
         body.line("next_c = next_c + 1;");
         body.open("if (next_c == c_end) {");
         body.line("next_c = c_begin;");
-        body.line("next_task = next_task + 1;");
+        body.line(format!("next_task = next_task + {};", self.launch.n_teams));
         body.close();
         body.close();
         body.line("fl_copy_commit();");
@@ -298,7 +332,13 @@ impl<'a> Matrix<'a> {
             false if n_wide == 1 => "lane_column".to_string(),
             false => format!("fl_lesser_i32(8 * m + lane_row, {})", n_columns - 1),
         };
-        body.line(format!("x[m] = x_shared[({piece} * {n_columns} + {column}) * 4 + lane_t];"));
+        if self.linear.staged {
+            body.line(format!("x[m] = x_shared[({piece} * {n_columns} + {column}) * 4 + lane_t];"));
+        } else {
+            body.line(format!("const int column = {column};"));
+            let bits = first.format.bits;
+            stage::column(self.cx, body, self.linear, (self.n_parts, bits), &piece);
+        }
         body.close();
         for (index, part) in parts.iter().enumerate() {
             self.multiply_part(body, index, part);
@@ -418,16 +458,17 @@ impl<'a> Matrix<'a> {
 
     /// Puts a warp's sums into shared memory.
     fn store_sums(&self, body: &mut Body, parts: &[Part<'_>]) {
-        let (n_warps, n_columns) = (self.launch.n_warps, self.n_columns);
+        let (team, n_columns) = (self.launch.team, self.n_columns);
+        let n_parts = parts.len();
         body.line("FL_UNROLL");
-        body.open(format!("for (int s = 0; s < {}; s++) {{", parts.len()));
+        body.open(format!("for (int s = 0; s < {n_parts}; s++) {{"));
         body.line("FL_UNROLL");
         body.open(format!("for (int m = 0; m < {}; m++) {{", self.n_wide));
         body.line("FL_UNROLL");
         body.open("for (int i = 0; i < 4; i++) {");
         body.line("const int column = 8 * m + 2 * lane_t + i % 2;");
         body.line(format!(
-            "const int at = ((s * {n_warps} + warp) * {n_columns} + column) * {TILE_ROWS} + lane_row + i / 2 * 8;"
+            "const int at = (((team * {n_parts} + s) * {team} + member) * {n_columns} + column) * {TILE_ROWS} + lane_row + i / 2 * 8;"
         ));
         let guard = match n_columns.is_multiple_of(8) {
             true => String::new(),
@@ -439,37 +480,46 @@ impl<'a> Matrix<'a> {
         body.close();
     }
 
-    /// Adds the sums of all warps and of all parts of `x`.
-    fn reduce(&self, body: &mut Body, parts: &[Part<'_>], outputs: usize) {
-        let (n_warps, n_columns, n_rows) =
-            (self.launch.n_warps, self.n_columns, self.linear.n_rows);
-        let per_part = n_rows * TILE_ROWS;
-        body.open(format!(
-            "for (int i = fl_thread(); i < {}; i += {}) {{",
-            parts.len() * per_part,
-            32 * n_warps
-        ));
-        body.line(format!("const int s = i / {per_part};"));
+    /// Adds the sums of all members and of all parts of `x`: of a warp's own task, or of those of
+    /// all teams.
+    fn reduce(&self, body: &mut Body, parts: &[Part<'_>], outputs: usize, is_alone: bool) {
+        let (team, n_columns, n_rows) = (self.launch.team, self.n_columns, self.linear.n_rows);
+        let (n_parts, per_part) = (parts.len(), self.linear.n_rows * TILE_ROWS);
+        let per_task = n_parts * per_part;
+        if is_alone {
+            body.open(format!("for (int i = lane; i < {per_task}; i += 32) {{"));
+            body.line("const int own = team;");
+        } else {
+            body.open(format!(
+                "for (int i = fl_thread(); i < {}; i += {}) {{",
+                self.launch.n_teams * per_task,
+                32 * self.launch.n_warps()
+            ));
+            body.line(format!("const int own = i / {per_task};"));
+            body.line("if (round + own >= last_task) break;");
+        }
+        body.line(format!("const int s = i % {per_task} / {per_part};"));
         body.line(format!("const int r = i % {per_part} / {TILE_ROWS};"));
         body.line(format!("const int l = i % {TILE_ROWS};"));
         body.line("float total = 0.0f;");
         body.line("FL_UNROLL");
-        body.open(format!("for (int w = 0; w < {n_warps}; w++) {{"));
+        body.open(format!("for (int w = 0; w < {team}; w++) {{"));
         body.line("FL_UNROLL");
         body.open(format!("for (int part = 0; part < {}; part++) {{", self.n_parts));
         body.line(format!(
-            "total = total + sums[((s * {n_warps} + w) * {n_columns} + part * {n_rows} + r) * {TILE_ROWS} + l];"
+            "total = total + sums[(((own * {n_parts} + s) * {team} + w) * {n_columns} + part * {n_rows} + r) * {TILE_ROWS} + l];"
         ));
         body.close();
         body.close();
         let n_tiles = outputs / TILE_ROWS;
-        if n_tiles == 1 {
-            body.line(format!("tile[(s * {n_rows} + r) * {outputs} + l] = total;"));
-        } else {
-            body.line(format!(
-                "tile[(s / {n_tiles} * {n_rows} + r) * {outputs} + s % {n_tiles} * {TILE_ROWS} + l] = total;"
-            ));
-        }
+        let n_segments = n_parts / n_tiles;
+        let (segment, column) = match n_tiles {
+            1 => ("s".to_string(), "l".to_string()),
+            n => (format!("s / {n}"), format!("s % {n} * {TILE_ROWS} + l")),
+        };
+        body.line(format!(
+            "tile[((own * {n_segments} + {segment}) * {n_rows} + r) * {outputs} + {column}] = total;"
+        ));
         body.close();
     }
 }

@@ -137,6 +137,18 @@ struct Tile {
     width: usize,
     /// The operand's row that is row `r` of the tile.
     row: String,
+    /// Whose tiles there are.
+    teams: Teams,
+}
+
+/// Who runs an epilogue on which tiles.
+enum Teams {
+    /// The whole block, on the one tile from output `e0` on.
+    One,
+    /// The whole block, on the tiles of all its teams, tasks `round` and following.
+    All { n_teams: usize, n_segments: usize },
+    /// Each warp, on its own tile, of task `task`.
+    Own { n_segments: usize },
 }
 
 impl Tile {
@@ -159,15 +171,31 @@ fn epilogue(cx: &Context<'_>, body: &mut Body, linear: &Linear, group: &Group, t
     let (graph, int) = (cx.graph(), cx.index_type());
     let (n_sums, width) = (tile.n_rows, tile.width);
     let partner = tile.partner(group.order, linear.multiply);
-    body.open(format!(
-        "for (int i = fl_thread(); i < {}; i += {}) {{",
-        n_sums * width,
-        cx.kernel.launch.n_threads
-    ));
-    body.line(format!("const int r = i / {width};"));
+    let per_task = n_sums * width;
+    let n_threads = cx.kernel.launch.n_threads;
+    let (first, n, step) = match tile.teams {
+        Teams::One => ("fl_thread()", per_task, n_threads),
+        Teams::All { n_teams, .. } => ("fl_thread()", n_teams * per_task, n_threads),
+        Teams::Own { .. } => ("lane", per_task, 32),
+    };
+    body.open(format!("for (int i = {first}; i < {n}; i += {step}) {{"));
+    let base = match tile.teams {
+        Teams::One => String::new(),
+        Teams::All { n_segments, .. } => {
+            body.line(format!("const int own = i / {per_task};"));
+            body.line("if (round + own >= last_task) break;");
+            body.line(format!("const {int} e0 = ({int})(round + own) * {width};"));
+            format!("own * {} + ", n_segments * per_task)
+        }
+        Teams::Own { n_segments } => {
+            body.line(format!("const {int} e0 = ({int})task * {width};"));
+            format!("team * {} + ", n_segments * per_task)
+        }
+    };
+    body.line(format!("const int r = i % {per_task} / {width};"));
     body.line(format!("const int l = i % {width};"));
     body.line(format!("const {int} row = {};", tile.row));
-    body.line("if (row >= n_rows) break;");
+    body.line("if (row >= n_rows) continue;");
     body.line(format!("const {int} e = e0 + l;"));
     body.line(format!("if (e >= {}) continue;", group.len));
     body.line(format!("const {int} f = {};", order_text(group.order, partner)));
@@ -178,7 +206,7 @@ fn epilogue(cx: &Context<'_>, body: &mut Body, linear: &Linear, group: &Group, t
         let wanted = Segment { linear: id, start: spot.start };
         let index = group.segments.iter().position(|segment| *segment == wanted)?;
         let l = if spot.partner { format!("(l ^ {partner})") } else { "l".to_string() };
-        Some(format!("tile[{} * {width} + {l}]", tile_row(index, n_sums, "r")))
+        Some(format!("tile[{base}{} * {width} + {l}]", tile_row(index, n_sums, "r")))
     };
     let none = BTreeMap::new();
     let mut scope = Scope::new(cx, &leaf, &none);

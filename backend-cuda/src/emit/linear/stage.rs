@@ -10,6 +10,7 @@ use fuseline_core::format::PIECE;
 use fuseline_core::ir::ValueId;
 use fuseline_core::plan::Linear;
 use fuseline_core::plan::matrix::{MatrixShared, has_offsets, n_columns, n_pieces};
+use std::collections::BTreeMap;
 
 /// The element along K that half `j` of a lane's 16 bytes holds, of piece `piece` and lane `t` of
 /// the four: in the order in which codes of these bits come out of a word.
@@ -143,4 +144,61 @@ pub(super) fn stage(
         body.close();
         body.line("fl_barrier();");
     }
+}
+
+/// The words `x[m]` of a lane, of an operand that is read where it is: column `column` of piece
+/// `piece`. An element is split anew by each lane that multiplies it.
+pub(super) fn column(
+    cx: &Context<'_>,
+    body: &mut Body,
+    linear: &Linear,
+    (n_parts, bits): (usize, u8),
+    piece: &str,
+) {
+    let graph = cx.graph();
+    let shape = graph[linear.x].ty.shape();
+    let (int, n_rows) = (cx.index_type(), linear.n_rows);
+    let is_batch = shape[..shape.len() - 1].iter().any(|dim| dim.batch);
+    let guard = guard(linear.k < PIECE * n_pieces(graph, linear), linear.k, is_batch);
+    let run = if bits == 8 { 4 } else { 8 };
+    let runs = Runs::of(cx, linear.x, run);
+    body.line(format!("const {int} row = column % {n_rows};"));
+    body.line("const int t = lane_t;");
+    runs.declare(body, 8);
+    for (first, at) in run_starts(bits).iter().zip([0, 4]) {
+        body.open("{");
+        body.line(format!("const {int} k = {PIECE} * {piece} + {first};"));
+        if let Some(guard) = &guard {
+            body.open(format!("if ({guard}) {{"));
+        }
+        runs.load(body, run, "k", at);
+        if guard.is_some() {
+            body.close();
+        }
+        body.close();
+    }
+    body.line("unsigned words[4];");
+    body.line("FL_UNROLL");
+    body.open("for (int j = 0; j < 8; j++) {");
+    body.line(format!("const {int} k = {PIECE} * {piece} + {};", element_text(bits)));
+    let slot = if bits == 4 { "j / 2 + j % 2 * 4" } else { "j" };
+    let leaf = |id: ValueId, _: Spot| runs.leaf(id, slot);
+    let none = BTreeMap::new();
+    let mut scope = Scope::new(cx, &leaf, &none);
+    let x = scope.element(linear.x, &rows::row_coords(shape, n_rows));
+    body.line("float element = 0.0f;");
+    if let Some(guard) = &guard {
+        body.open(format!("if ({guard}) {{"));
+    }
+    scope.line(format!("element = {x};"));
+    body.lines(scope.into_lines());
+    if guard.is_some() {
+        body.close();
+    }
+    if n_parts > 1 {
+        body.line(format!("element = fl_part(element, column / {n_rows}, {n_parts});"));
+    }
+    body.line("fl_put_half(words, j, fl_f32_to_bf16(element));");
+    body.close();
+    body.line("x[m] = uint4{words[0], words[1], words[2], words[3]};");
 }
