@@ -107,6 +107,21 @@ FL_DEVICE void fl_split3(float x, int j, unsigned* a, unsigned* b, unsigned* c) 
     fl_put_half(b, j, fl_first_bits(rest, &rest));
     fl_put_half(c, j, fl_f32_to_bf16(rest));
 }
+// A lane's eight elements of a piece of a bf16 row, from byte i on, in the order of codes of so many
+// bits.
+FL_ACCESS uint4 fl_load_pairs4(const unsigned char* p, long long i) {
+    // Elements j and j + 4 in one word.
+    const uint4 x = fl_load_words4(p, i);
+    return uint4{fl_pick_bytes(x.x, x.z, 0x5410u), fl_pick_bytes(x.x, x.z, 0x7632u),
+                 fl_pick_bytes(x.y, x.w, 0x5410u), fl_pick_bytes(x.y, x.w, 0x7632u)};
+}
+FL_ACCESS uint4 fl_load_pairs8(const unsigned char* p, long long i) {
+    const uint2 low = fl_load_words2(p, i), high = fl_load_words2(p, i + 32);
+    return uint4{low.x, low.y, high.x, high.y};
+}
+FL_ACCESS uint4 fl_load_pairs16(const unsigned char* p, long long i) {
+    return fl_load_words4(p, i);
+}
 // Part `part` of x, split into `n_parts` as above: what it is rounded to is that part.
 FL_DEVICE float fl_part(float x, int part, int n_parts) {
     float rest = x;

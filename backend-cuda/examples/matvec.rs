@@ -108,7 +108,7 @@ return %{y}
 fn cases() -> Vec<Case> {
     let mut list = Vec::new();
     for (n, k) in SHAPES {
-        for rows in [1, 8, 16] {
+        for rows in [1, 8, 16, 64] {
             list.push(case((rows, n, k), "int4g128", "plain", true, None));
         }
         for format in ["int4g128", "int4g32", "Q4_1", "Q8_0"] {
@@ -221,6 +221,7 @@ fn record(device: &CudaDevice, case: &Case) -> Result<Entry> {
         .collect();
     let x = operand(&graph, rows, &args)?;
 
+    let plan_rounds = case.name.contains("bf16") && !case.name.contains("plain");
     let plan: Plan = match case.place {
         None => compile(&graph, &Options::default())?,
         Some(place) => compile_at(&graph, place)?,
@@ -270,7 +271,9 @@ fn record(device: &CudaDevice, case: &Case) -> Result<Entry> {
         }
     }
     let error = difference / scale;
-    if error > 2e-5 {
+    // An element on the boundary between two of bf16 may be rounded the other way.
+    let allowed = if plan_rounds { 2e-4 } else { 2e-5 };
+    if error > allowed {
         return Err(format!("{}: error {error:e}", case.name).into());
     }
     line["largest_error"] = error.into();

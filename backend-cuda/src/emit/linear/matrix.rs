@@ -320,26 +320,36 @@ impl<'a> Matrix<'a> {
                 body.line(format!("float x_sum{index}[{n_wide}][2] = {{}};"));
             }
         }
-        body.line("FL_UNROLL");
-        body.open(format!("for (int p = 0; p < {pieces}; p++) {{"));
-        body.line(format!("uint4 x[{n_wide}];"));
-        body.line("FL_UNROLL");
-        body.open(format!("for (int m = 0; m < {n_wide}; m++) {{"));
-        let piece = format!("(c * {pieces} + p)");
         // Columns beyond the last repeat it; their sums are not stored.
         let column = match n_columns.is_multiple_of(8) {
             true => "8 * m + lane_row".to_string(),
             false if n_wide == 1 => "lane_column".to_string(),
             false => format!("fl_lesser_i32(8 * m + lane_row, {})", n_columns - 1),
         };
-        if self.linear.staged {
-            body.line(format!("x[m] = x_shared[({piece} * {n_columns} + {column}) * 4 + lane_t];"));
-        } else {
+        let piece = format!("(c * {pieces} + p)");
+        if !self.linear.staged {
+            // All of the chunk's are asked for before the first is used.
+            body.line(format!("uint4 x_chunk[{pieces}][{n_wide}];"));
+            body.line("FL_UNROLL");
+            body.open(format!("for (int p = 0; p < {pieces}; p++) {{"));
+            body.line("FL_UNROLL");
+            body.open(format!("for (int m = 0; m < {n_wide}; m++) {{"));
             body.line(format!("const int column = {column};"));
             let bits = first.format.bits;
-            stage::column(self.cx, body, self.linear, (self.n_parts, bits), &piece);
+            let words = stage::column(self.cx, body, self.linear, (self.n_parts, bits), &piece);
+            body.line(format!("x_chunk[p][m] = {words};"));
+            body.close();
+            body.close();
         }
-        body.close();
+        body.line("FL_UNROLL");
+        body.open(format!("for (int p = 0; p < {pieces}; p++) {{"));
+        body.line(format!("uint4 x[{n_wide}];"));
+        body.line("FL_UNROLL");
+        let x = match self.linear.staged {
+            true => format!("x_shared[({piece} * {n_columns} + {column}) * 4 + lane_t]"),
+            false => "x_chunk[p][m]".to_string(),
+        };
+        body.line(format!("for (int m = 0; m < {n_wide}; m++) x[m] = {x};"));
         for (index, part) in parts.iter().enumerate() {
             self.multiply_part(body, index, part);
         }

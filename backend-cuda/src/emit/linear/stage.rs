@@ -6,6 +6,7 @@ use super::super::runs::Runs;
 use super::super::scope::{Context, Scope, Spot};
 use super::super::text::Body;
 use super::row_results;
+use fuseline_core::dtype::DType;
 use fuseline_core::format::PIECE;
 use fuseline_core::ir::ValueId;
 use fuseline_core::plan::Linear;
@@ -146,21 +147,34 @@ pub(super) fn stage(
     }
 }
 
-/// The words `x[m]` of a lane, of an operand that is read where it is: column `column` of piece
-/// `piece`. An element is split anew by each lane that multiplies it.
+/// The four words of a lane, of an operand that is read where it is: column `column` of piece
+/// `piece`. Gives the text of them. An element is split anew by each lane that multiplies it.
 pub(super) fn column(
     cx: &Context<'_>,
     body: &mut Body,
     linear: &Linear,
     (n_parts, bits): (usize, u8),
     piece: &str,
-) {
+) -> String {
     let graph = cx.graph();
     let shape = graph[linear.x].ty.shape();
     let (int, n_rows) = (cx.index_type(), linear.n_rows);
     let is_batch = shape[..shape.len() - 1].iter().any(|dim| dim.batch);
     let guard = guard(linear.k < PIECE * n_pieces(graph, linear), linear.k, is_batch);
     let run = if bits == 8 { 4 } else { 8 };
+    if n_parts == 1 && is_plain(cx, linear, run) {
+        // The words are the operand's own.
+        body.line(format!("const {int} row = column % {n_rows};"));
+        body.line(format!("const {int} k = {PIECE} * {piece} + {} * lane_t;", run));
+        body.line("uint4 own = {0u, 0u, 0u, 0u};");
+        let load = format!(
+            "own = fl_load_pairs{bits}((const unsigned char*){}, 2 * ((long long)row * {} + k));",
+            cx.name(linear.x),
+            linear.k
+        );
+        body.line(guard.map_or(load.clone(), |guard| format!("if ({guard}) {load}")));
+        return "own".to_string();
+    }
     let runs = Runs::of(cx, linear.x, run);
     body.line(format!("const {int} row = column % {n_rows};"));
     body.line("const int t = lane_t;");
@@ -200,5 +214,13 @@ pub(super) fn column(
     }
     body.line("fl_put_half(words, j, fl_f32_to_bf16(element));");
     body.close();
-    body.line("x[m] = uint4{words[0], words[1], words[2], words[3]};");
+    "uint4{words[0], words[1], words[2], words[3]}".to_string()
+}
+
+/// Whether the operand is a `bf16` tensor in memory whose rows divide into runs of `run` elements,
+/// both halves of a lane's where there are two.
+fn is_plain(cx: &Context<'_>, linear: &Linear, run: usize) -> bool {
+    let is_loaded = cx.kernel.loads.contains(&linear.x);
+    let whole = linear.k.is_multiple_of(if run == 4 { PIECE } else { run });
+    is_loaded && whole && cx.graph()[linear.x].ty.dtype() == DType::BF16
 }
