@@ -43,6 +43,8 @@ pub struct MatrixLaunch {
     pub n_teams: usize,
     /// Warps of a team.
     pub team: usize,
+    /// Whether a warp's sums are a task's: nothing is left to add.
+    pub direct: bool,
     /// Chunks of a tile that a warp loads ahead.
     pub depth: usize,
 }
@@ -178,7 +180,8 @@ pub(crate) fn launch(graph: &Graph, linear: &Linear, n_parts: usize) -> MatrixLa
     let team = (WARPS[1] / tasks.clamp(1, WARPS[1])).min(n_chunks);
     let team = if team.is_power_of_two() { team } else { team.next_power_of_two() / 2 };
     let n_teams = tasks.clamp(WARPS[0].div_ceil(team), WARPS[1] / team);
-    let launch = MatrixLaunch { n_teams, team, depth: 0 };
+    let direct = team == 1 && n_parts == 1;
+    let launch = MatrixLaunch { n_teams, team, direct, depth: 0 };
     let chunk_bytes = 4 * launch.n_warps() * chunk_floats(graph, linear);
     let other_bytes = 4 * shared(graph, linear, n_parts, launch).n_floats;
     let room_bytes = family_shared_bytes().saturating_sub(other_bytes);
@@ -274,7 +277,7 @@ pub fn shared(
         x: array(if linear.staged { 16 * n_pieces * n_columns } else { 0 }),
         x_sums: array(offsets * n_pieces * n_rows),
         x_parts: array(offsets * 4 * n_pieces * n_rows),
-        sums: array(n_tiles * n_warps * n_columns * TILE_ROWS),
+        sums: array(if launch.direct { 0 } else { n_tiles * n_warps * n_columns * TILE_ROWS }),
         tile: array(launch.n_teams * n_tiles * n_rows * TILE_ROWS),
         row_results: array(2 * n_reductions * n_rows),
         partial: array(if n_reductions == 0 { 0 } else { 2 * n_warps }),

@@ -81,10 +81,12 @@ pub(super) fn kernel(
             body.line(format!("FL_SHARED_FLOATS({name}, {at}, {n});"));
         }
     }
-    body.line(format!(
+    if !launch.direct {
+        body.line(format!(
         "FL_SHARED_FLOATS(sums, {}, {}); // [{}][segment and tile][{}][{n_columns}][{TILE_ROWS}]",
         shared.sums.0, shared.sums.1, launch.n_teams, launch.team
     ));
+    }
     body.line(format!(
         "FL_SHARED_FLOATS(tile, {}, {}); // [{}][segment][{}][outputs]",
         shared.tile.0, shared.tile.1, launch.n_teams, linear.n_rows
@@ -178,14 +180,20 @@ impl<'a> Matrix<'a> {
         self.ask(body, group, &parts);
         body.line(format!("slot = slot + 1 < {depth} ? slot + 1 : 0;"));
         body.close();
-        self.store_sums(body, &parts);
+        if self.launch.direct {
+            self.store_tile(body, &parts, outputs);
+        } else {
+            self.store_sums(body, &parts);
+        }
         if !is_alone {
             body.close();
         }
         let barrier = if is_alone { "fl_warp_barrier();" } else { "fl_barrier();" };
         body.line(barrier);
-        self.reduce(body, &parts, outputs, is_alone);
-        body.line(barrier);
+        if !self.launch.direct {
+            self.reduce(body, &parts, outputs, is_alone);
+            body.line(barrier);
+        }
         let n_segments = group.segments.len();
         let tile = Tile {
             n_rows: self.linear.n_rows,
@@ -197,6 +205,10 @@ impl<'a> Matrix<'a> {
             },
         };
         super::epilogue(self.cx, body, self.linear, group, &tile);
+        if self.launch.direct {
+            // The next task's sums go to the same place.
+            body.line(barrier);
+        }
         body.close();
     }
 
@@ -327,7 +339,10 @@ impl<'a> Matrix<'a> {
             false => format!("fl_lesser_i32(8 * m + lane_row, {})", n_columns - 1),
         };
         let piece = format!("(c * {pieces} + p)");
-        if !self.linear.staged {
+        let bits = first.format.bits;
+        let n_parts = self.n_parts;
+        let is_ahead = !self.linear.staged && n_wide <= 2;
+        if is_ahead {
             // All of the chunk's are asked for before the first is used.
             body.line(format!("uint4 x_chunk[{pieces}][{n_wide}];"));
             body.line("FL_UNROLL");
@@ -335,8 +350,7 @@ impl<'a> Matrix<'a> {
             body.line("FL_UNROLL");
             body.open(format!("for (int m = 0; m < {n_wide}; m++) {{"));
             body.line(format!("const int column = {column};"));
-            let bits = first.format.bits;
-            let words = stage::column(self.cx, body, self.linear, (self.n_parts, bits), &piece);
+            let words = stage::column(self.cx, body, self.linear, (n_parts, bits), &piece);
             body.line(format!("x_chunk[p][m] = {words};"));
             body.close();
             body.close();
@@ -345,11 +359,17 @@ impl<'a> Matrix<'a> {
         body.open(format!("for (int p = 0; p < {pieces}; p++) {{"));
         body.line(format!("uint4 x[{n_wide}];"));
         body.line("FL_UNROLL");
-        let x = match self.linear.staged {
-            true => format!("x_shared[({piece} * {n_columns} + {column}) * 4 + lane_t]"),
-            false => "x_chunk[p][m]".to_string(),
-        };
-        body.line(format!("for (int m = 0; m < {n_wide}; m++) x[m] = {x};"));
+        body.open(format!("for (int m = 0; m < {n_wide}; m++) {{"));
+        if self.linear.staged {
+            body.line(format!("x[m] = x_shared[({piece} * {n_columns} + {column}) * 4 + lane_t];"));
+        } else if is_ahead {
+            body.line("x[m] = x_chunk[p][m];");
+        } else {
+            body.line(format!("const int column = {column};"));
+            let words = stage::column(self.cx, body, self.linear, (n_parts, bits), &piece);
+            body.line(format!("x[m] = {words};"));
+        }
+        body.close();
         for (index, part) in parts.iter().enumerate() {
             self.multiply_part(body, index, part);
         }
@@ -464,6 +484,27 @@ impl<'a> Matrix<'a> {
     /// the same sums, and where there are few columns, there is little else to do meanwhile.
     fn has_two_chains(&self) -> bool {
         self.n_wide == 1
+    }
+
+    /// Puts the sums of a warp that works alone where the epilogue reads them.
+    fn store_tile(&self, body: &mut Body, parts: &[Part<'_>], outputs: usize) {
+        let n_rows = self.linear.n_rows;
+        let n_segments = parts.len() * TILE_ROWS / outputs;
+        for (index, part) in parts.iter().enumerate() {
+            let segment = index * TILE_ROWS / outputs;
+            body.line("FL_UNROLL");
+            body.open(format!("for (int i = 0; i < {}; i++) {{", 4 * self.n_wide));
+            body.line("const int column = i / 4 * 8 + 2 * lane_t + i % 2;");
+            let guard = match n_rows.is_multiple_of(8) {
+                true => String::new(),
+                false => format!("if (column < {n_rows}) "),
+            };
+            body.line(format!(
+                "{guard}tile[((team * {n_segments} + {segment}) * {n_rows} + column) * {outputs} + {} + lane_row + i % 4 / 2 * 8] = sum[{index}][i / 4][i % 4];",
+                part.tile * TILE_ROWS
+            ));
+            body.close();
+        }
     }
 
     /// Puts a warp's sums into shared memory.
