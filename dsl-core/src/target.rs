@@ -17,7 +17,8 @@ pub struct Target {
     /// Thread instructions, as they are counted, that one nanosecond executes, all multiprocessors
     /// together.
     pub instructions_per_ns: f64,
-    /// What one more kernel in a graph costs, bytes and arithmetic aside.
+    /// What one more kernel in a chain costs, bytes and arithmetic aside: a node of a graph takes
+    /// 600 to 1000 ns, and what depends on it waits for its loads and stores to come and go.
     pub launch_ns: f64,
     /// Operations of an expression, as compilers of the field count them, beyond which it is not
     /// considered to compute it anew in every output of a matrix product.
@@ -31,11 +32,11 @@ const KIB: usize = 1024;
 /// bandwidths are the data sheets' of the machine named, except the H200's, whose bandwidth and
 /// launch cost were measured.
 pub const TARGETS: &[Target] = &[
-    target("a100", "sm_80", 108, 163 * KIB, 1400.0, 1.41, 900.0),
-    target("rtx4090", "sm_89", 128, 99 * KIB, 930.0, 2.52, 900.0),
-    target("h200", "sm_90a", 132, 227 * KIB, 4450.0, 1.98, 700.0),
-    target("b200", "sm_100a", 148, 227 * KIB, 7000.0, 1.85, 700.0),
-    target("rtx5090", "sm_120a", 170, 99 * KIB, 1650.0, 2.41, 800.0),
+    target("a100", "sm_80", 108, 163 * KIB, 1400.0, 1.41, 3900.0),
+    target("rtx4090", "sm_89", 128, 99 * KIB, 930.0, 2.52, 3900.0),
+    target("h200", "sm_90a", 132, 227 * KIB, 4450.0, 1.98, 3000.0),
+    target("b200", "sm_100a", 148, 227 * KIB, 7000.0, 1.85, 3000.0),
+    target("rtx5090", "sm_120a", 170, 99 * KIB, 1650.0, 2.41, 3400.0),
 ];
 
 /// The machine whose speeds weigh one plan against another.

@@ -1,6 +1,7 @@
 //! What a kernel costs on a target: bytes moved, instructions issued, one launch.
 
 use super::context::Context;
+use super::matrix::{self, Multiply};
 use super::schedule;
 use super::structure::{Structure, Template, work_elements};
 use crate::format::WeightFormat;
@@ -25,6 +26,26 @@ const OPERAND_INSTRUCTIONS: usize = 3;
 /// Instructions of a load inside an expression: index, address, load, widening. Measured with an
 /// expression of one product, whose inline place takes 52 issue slots an element.
 const LOAD_INSTRUCTIONS: usize = 9;
+
+/// Instructions of a load in a run of eight.
+const RUN_INSTRUCTIONS: usize = 2;
+/// Tenths of an instruction that multiply one weight by eight columns on matrix instructions.
+const MATRIX_WIDE_TENTHS: usize = 2;
+
+/// Tenths of an instruction that take one weight to a matrix instruction, in instructions as they
+/// are counted here: the text of Int4 has 159 for the 64 weights of a lane, and is issued twice as
+/// well as text is on average (`benches/results/h200_matvec.json`).
+fn matrix_tenths(format: &WeightFormat) -> usize {
+    let decode = match format.bits {
+        4 => 10,
+        8 => 14,
+        _ => 4,
+    };
+    match format.group {
+        None => decode,
+        Some(group) => decode + if group.offset.is_some() { 160 } else { 80 } / group.size,
+    }
+}
 
 /// What a kernel with these members (ascending) reads from memory and what it writes, each once,
 /// ascending.
@@ -90,25 +111,38 @@ pub(crate) fn cost(
             each(members, rows.n_rows * rows.width) * passes
         }
         Template::Linear(linear) => {
+            let n_parts = match linear.multiply {
+                Multiply::Lanes => 1,
+                Multiply::Matrix { n_parts } => n_parts,
+            };
+            let on_matrix = linear.multiply != Multiply::Lanes;
             let products: usize = linear
                 .groups
                 .iter()
                 .flat_map(|group| group.segments.iter().map(|segment| (segment, group.len)))
                 .map(|(segment, len)| match &graph[graph[segment.linear].inputs[1]].ty {
+                    Type::Weight { format, .. } if on_matrix => {
+                        let n_wide = matrix::n_columns(linear, n_parts).div_ceil(8);
+                        let tenths = matrix_tenths(format) + MATRIX_WIDE_TENTHS * n_wide;
+                        len * linear.k * tenths / 10
+                    }
                     Type::Weight { format, .. } => {
                         len * linear.k * (weight_instructions(format) + 2 * linear.n_rows)
                     }
                     _ => 0,
                 })
                 .sum();
-            // In shared memory each block computes the operand once; inline, each output does.
+            // In shared memory each block computes the operand once; inline, each output does. Of
+            // those on matrix instructions 16 do together, and only load it.
             let n_elements = linear.n_rows * linear.k;
             let times = match linear.staged {
                 true => launch.n_blocks,
+                false if on_matrix => 0,
                 false => linear.groups.iter().map(|group| group.len * group.segments.len()).sum(),
             };
             let n_loads = expression_size(cx, &structure.prologue).1;
-            let each = OPERAND_INSTRUCTIONS + LOAD_INSTRUCTIONS * n_loads;
+            let per_load = if on_matrix { RUN_INSTRUCTIONS } else { LOAD_INSTRUCTIONS };
+            let each = OPERAND_INSTRUCTIONS + per_load * n_loads;
             let operand = times * (each * n_elements + prologue(n_elements));
             products + operand + once(&structure.epilogue)
         }
