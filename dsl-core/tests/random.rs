@@ -2,7 +2,7 @@
 
 use fuseline_core::dtype::DType;
 use fuseline_core::format::FORMATS;
-use fuseline_core::ir::{Graph, Op, Pairing, Pointwise, Reduction, Role, Type, ValueId};
+use fuseline_core::ir::{Graph, Op, Pairing, Pin, Pointwise, Reduction, Role, Type, ValueId};
 use fuseline_core::oracle::{Datum, run, run_all};
 use fuseline_core::plan::{Options, compile};
 use fuseline_core::random::{CURVE4, GraphOptions, Rng, random_args, random_graph};
@@ -327,6 +327,33 @@ fn random_graphs_have_plans() {
     }
     faults.sort_by_key(String::len);
     assert!(faults.is_empty(), "{} have no plan; the smallest: {}", faults.len(), faults[0]);
+}
+
+/// Pins are legal, change nothing else, and leave every graph a plan.
+#[test]
+fn random_graphs_can_have_pins() {
+    let mut n_pins = [0, 0];
+    for seed in 0..300 {
+        let steps = 1 + seed as usize % 14;
+        let options = GraphOptions { steps, ..GraphOptions::default() };
+        let mut graph = random_graph(seed, GraphOptions { pins: true, ..options });
+        graph.verify().unwrap_or_else(|errors| panic!("seed {seed}: {errors:?}\n{graph}"));
+        assert_eq!(Graph::parse(&graph.to_text()).as_ref(), Ok(&graph), "seed {seed}");
+        for fusion in [true, false] {
+            compile(&graph.with_rows(1), &Options { fusion })
+                .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{graph}"));
+        }
+        for id in graph.ids() {
+            match graph[id].pin {
+                Some(Pin::Materialize) => n_pins[0] += 1,
+                Some(Pin::Inline) => n_pins[1] += 1,
+                None => {}
+            }
+            graph.set_pin(id, None);
+        }
+        assert_eq!(graph, random_graph(seed, options), "seed {seed}");
+    }
+    assert!(n_pins.iter().all(|&n| n > 300), "{n_pins:?}");
 }
 
 #[test]
