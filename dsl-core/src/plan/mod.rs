@@ -5,12 +5,15 @@
 //! verified and that every rule of the [partition](partition) was kept. What it holds is decided:
 //! back ends only carry it out.
 
+mod bound;
 mod budget;
 mod buffers;
+mod candidates;
 mod context;
 mod cost;
 mod decision;
 mod digest;
+mod draft;
 mod explain;
 mod inline;
 mod json;
