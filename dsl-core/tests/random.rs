@@ -392,9 +392,10 @@ fn plans_of_random_graphs_keep_pins() {
             n_refused += usize::from(!errors.is_empty());
         }
     }
-    println!("{n_kept:?} kept, plans: {n_refused} refused, {n_copied} with copies");
     assert!(n_kept.iter().all(|&n| n > 600), "{n_kept:?}");
-    assert!(n_copied > 100 && n_refused < 100, "{n_copied} {n_refused}");
+    assert!(n_copied > 100, "{n_copied} plans with copies");
+    // None of these graphs has a pin that cannot be kept.
+    assert_eq!(n_refused, 0);
 }
 
 #[test]

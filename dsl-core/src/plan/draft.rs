@@ -33,13 +33,13 @@ impl Draft {
         target: &Target,
         wanted: Option<OperandPlace>,
     ) -> Result<Draft, Reason> {
-        let structure = structure(cx, &members)?;
         let (loads, stores) = cost::traffic(cx, &members);
         // A weight or cache passes up to three pointers.
         let n_parameters = 3 * loads.len() + 2 * stores.len() + 1;
         if n_parameters > MAX_PARAMETERS {
             return Err(Reason::Parameters { n_parameters, limit: MAX_PARAMETERS });
         }
+        let structure = structure(cx, &members)?;
         let traffic = (&loads[..], &stores[..]);
         let (structure, cost) = operand::cheapest(cx, &members, structure, traffic, target, wanted);
         Ok(Draft { members, structure, loads, stores, cost })
