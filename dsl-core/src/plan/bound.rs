@@ -29,12 +29,11 @@ pub(crate) fn at_least(
     consumer: &Draft,
     target: &Target,
 ) -> Cost {
-    let graph = cx.graph;
     let (p, c) = (&producer.cost, &consumer.cost);
     let Some(joint) = Joint::of(cx, producer, consumer) else { return a_launch(target) };
     let read_bytes = p.read_bytes.saturating_add(c.read_bytes).saturating_sub(joint.read_bytes);
     let write_bytes = p.write_bytes.saturating_add(c.write_bytes).saturating_sub(joint.write_bytes);
-    let instructions = instructions(graph, cx, producer, consumer, &joint).unwrap_or(0);
+    let instructions = instructions(cx, producer, consumer, &joint).unwrap_or(0);
     on(target, read_bytes, write_bytes, instructions)
 }
 
@@ -44,7 +43,7 @@ pub(crate) fn a_launch(target: &Target) -> Cost {
 }
 
 fn on(target: &Target, read_bytes: usize, write_bytes: usize, instructions: usize) -> Cost {
-    let move_ns = (read_bytes + write_bytes) as f64 / target.dram_bytes_per_ns;
+    let move_ns = read_bytes.saturating_add(write_bytes) as f64 / target.dram_bytes_per_ns;
     let issue_ns = instructions as f64 / target.instructions_per_ns;
     Cost { read_bytes, write_bytes, instructions, ns: move_ns.max(issue_ns) + target.launch_ns }
 }
@@ -102,17 +101,17 @@ impl Joint {
 
 /// The instructions of the kernel of both at least; none where nothing is known of them.
 fn instructions(
-    graph: &Graph,
     cx: &Context<'_>,
     producer: &Draft,
     consumer: &Draft,
     joint: &Joint,
 ) -> Option<usize> {
+    let graph = cx.graph;
     match (&producer.structure.template, &consumer.structure.template) {
         (Template::Pointwise, Template::Pointwise) => {
             let each = each(graph, producer)? + each(graph, consumer)?;
             let n_loads = producer.loads.len() + consumer.loads.len() - joint.n_loads;
-            Some((fixed(n_loads) + each) * elements(graph, consumer)?)
+            Some((fixed(n_loads) + each).saturating_mul(elements(graph, consumer)?))
         }
         (Template::Rows(rows), Template::Pointwise)
         | (Template::Pointwise, Template::Rows(rows)) => {
@@ -123,7 +122,7 @@ fn instructions(
             rows_instructions(graph, producer, consumer, joint, (rows, n_row_ops))
         }
         (Template::Attend { .. } | Template::Gather { .. }, Template::Pointwise) => {
-            Some(producer.cost.instructions + epilogue(cx, consumer, joint))
+            Some(producer.cost.instructions.saturating_add(epilogue(cx, consumer, joint)))
         }
         // The same parts of the products are computed in the same blocks if the consumer works on
         // one stored value: it can only join its group. An operand that is computed inline or
@@ -132,7 +131,7 @@ fn instructions(
             let is_one = joint.computed.len() == 1 && joint.gone.is_empty();
             let has_place = producer.structure.prologue.is_empty() || !linear.row_ops.is_empty();
             let same = is_one && has_place;
-            same.then(|| producer.cost.instructions + epilogue(cx, consumer, joint))
+            same.then(|| producer.cost.instructions.saturating_add(epilogue(cx, consumer, joint)))
         }
         _ => None,
     }
@@ -183,7 +182,7 @@ fn rows_instructions(
     let each = each(graph, producer)? + each(graph, consumer)?;
     let kept = producer.stores.iter().filter(|id| !joint.gone.contains(id));
     let passes = passes(graph, n_row_ops, rows.n_rows, consumer.stores.iter().chain(kept));
-    Some(each * rows.n_rows * rows.width * passes)
+    Some(each.saturating_mul(rows.n_rows * rows.width * passes))
 }
 
 /// Of a pointwise consumer that works on a producer's results element by element. What does not
@@ -194,7 +193,7 @@ fn epilogue(cx: &Context<'_>, consumer: &Draft, joint: &Joint) -> usize {
     let is_after =
         |&id: &ValueId| work_elements(graph, id) == n_elements && cx.depends(id, &joint.computed);
     match each(graph, consumer) {
-        Some(each) if consumer.members.iter().all(is_after) => each * n_elements,
+        Some(each) if consumer.members.iter().all(is_after) => each.saturating_mul(n_elements),
         _ => 0,
     }
 }

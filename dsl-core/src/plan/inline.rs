@@ -22,8 +22,10 @@ pub(crate) fn expanded(graph: &Graph) -> Option<Graph> {
     }
     let mut copier = Copier { graph, is_copied, out: graph.clone(), new: BTreeMap::new() };
     copier.out.values.clear();
-    for id in graph.ids().filter(|id| !copier.is_copied[id.index()]).collect::<Vec<_>>() {
-        copier.copy_with_inlined(id);
+    for id in graph.ids() {
+        if !copier.is_copied[id.index()] {
+            copier.copy_with_inlined(id);
+        }
     }
     let new = |id: &ValueId| copier.new.get(id).copied().unwrap_or(*id);
     let (outputs, args): (Vec<ValueId>, Vec<ValueId>) = (

@@ -288,10 +288,15 @@ impl<'a> Search<'a> {
     fn gain_at_most(&self, rule: &Rule, set: &[&Draft], least: &Cost) -> f64 {
         let before: Vec<&Cost> = set.iter().map(|draft| &draft.cost).collect();
         let gain_ns = (rule.gain_ns)(&before, least);
+        // The operand of a consumer, or the one that the producer computes already.
         let is_linear = |draft: &&Draft| matches!(draft.structure.template, Template::Linear(_));
+        let has_operand = set[1..].iter().any(is_linear)
+            || set.iter().any(|draft| operand::place_of(&draft.structure).is_some());
         match self.wanted {
-            Some(_) if set.iter().any(is_linear) => gain_ns.max(WANTED_GAIN_NS),
-            _ => gain_ns,
+            Some(OperandPlace::Inline | OperandPlace::Shared) if has_operand => {
+                gain_ns.max(WANTED_GAIN_NS)
+            }
+            Some(_) | None => gain_ns,
         }
     }
 
