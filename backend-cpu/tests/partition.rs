@@ -97,6 +97,14 @@ fn random_graphs_with_casts_agree_with_the_oracle() {
     sweep(1000..1300, options, 1.0 / 128.0);
 }
 
+/// Pins change plans, and no number.
+#[test]
+fn random_graphs_with_pins_agree_with_the_oracle() {
+    let options =
+        GraphOptions { narrow: false, argmax: true, pins: true, ..GraphOptions::default() };
+    sweep(2000..2300, options, 2e-5);
+}
+
 #[test]
 fn known_faults_of_decode_kernels_are_absent() {
     let mut faults = Vec::new();

@@ -1,7 +1,7 @@
 //! Pins: their text form, where they are legal, and that they are part of a block's digest.
 
 use fuseline_core::ir::{Graph, Pin, ValueId};
-use fuseline_core::plan::digest;
+use fuseline_core::plan::{Options, Place, Plan, compile, digest};
 use fuseline_core::random::{GraphOptions, Rng, random_graph};
 
 /// One of each kind of operation; `{N}` is where value N's pin goes.
@@ -172,7 +172,6 @@ fn a_pin_is_part_of_the_digest() {
 /// More operations than a kernel is given.
 #[test]
 fn a_pin_that_cannot_be_kept_is_an_error_with_its_reason() {
-    use fuseline_core::plan::{Options, compile};
     let mut text = "block long\narg %0 x input f32[D:64]\n".to_string();
     for i in 0..120 {
         text += &format!("%{} = neg %{i} : f32[D:64] !inline\n", i + 1);
@@ -187,4 +186,126 @@ fn a_pin_that_cannot_be_kept_is_an_error_with_its_reason() {
     assert_eq!(errors[0].message, message);
     let free = Graph::parse(&text.replace(" !inline", "")).unwrap();
     assert!(compile(&free, &Options::default()).unwrap().check_pins().is_empty());
+}
+
+fn plan(text: &str) -> Plan {
+    compile(&parse(text), &Options::default()).unwrap()
+}
+
+/// Kernels that compute a value with this name.
+fn n_computed(plan: &Plan, name: &str) -> usize {
+    let members = |kernel: usize| plan.kernels()[kernel].members.iter();
+    let is_named = |id: &ValueId| plan.graph()[*id].name.as_deref() == Some(name);
+    (0..plan.n_launches()).filter(|&kernel| members(kernel).any(is_named)).count()
+}
+
+/// The values with this name are in no memory.
+fn is_nowhere(plan: &Plan, name: &str) -> bool {
+    let graph = plan.graph();
+    let mut named = graph.ids().filter(|&id| graph[id].name.as_deref() == Some(name));
+    named.all(|id| plan.place(id) == Place::None)
+}
+
+#[test]
+fn every_user_behind_a_view_computes_an_inlined_value() {
+    let plan = plan(
+        "block b
+arg %0 x input f32[4, D:66]
+arg %1 y input f32[4, D:66]
+%2 s = add %0 %1 : f32[4, D:66] !inline
+%3 = reshape %2 shape=[8, 33] : f32[8, 33]
+%4 = row_max %3 : f32[8, 1]
+%5 = row_sum %2 : f32[4, 1]
+%6 = slice %2 start=3 len=32 : f32[4, 32]
+%7 = reshape %6 shape=[2, 64] : f32[2, 64]
+%8 = row_sum %7 : f32[2, 1]
+return %4 %5 %8
+",
+    );
+    assert_eq!(plan.check_pins(), []);
+    assert_eq!(n_computed(&plan, "s"), 3, "{}", plan.explain());
+    assert!(is_nowhere(&plan, "s"), "{}", plan.explain());
+    assert_eq!(plan.scratch_bytes(), 0);
+}
+
+/// Two reductions read one view, and one operation reads two.
+#[test]
+fn a_view_with_several_users_and_two_views_of_one_user() {
+    let plan = plan(
+        "block b
+arg %0 x input f32[3, D:64]
+%1 s = exp %0 : f32[3, D:64] !inline
+%2 = slice %1 start=0 len=32 : f32[3, 32]
+%3 = slice %1 start=32 len=32 : f32[3, 32]
+%4 = mul %2 %3 : f32[3, 32]
+%5 = reshape %2 shape=[6, 16] : f32[6, 16]
+%6 = row_max %5 : f32[6, 1]
+%7 = softmax %2 : f32[3, 32]
+return %4 %6 %7
+",
+    );
+    assert_eq!(plan.check_pins(), []);
+    assert_eq!(n_computed(&plan, "s"), 3, "{}", plan.explain());
+    assert!(is_nowhere(&plan, "s"), "{}", plan.explain());
+    let copies = plan.graph().values.iter().filter(|value| value.name.as_deref() == Some("s"));
+    assert_eq!(copies.count(), 3, "{}", plan.graph());
+}
+
+/// What is inlined into an inlined value is copied with it, the view between them too.
+#[test]
+fn views_between_inlined_values_are_copied() {
+    let plan = plan(
+        "block b
+arg %0 x input f32[2, D:64]
+%1 s = exp %0 : f32[2, D:64] !inline
+%2 = reshape %1 shape=[4, 32] : f32[4, 32]
+%3 t = tanh %2 : f32[4, 32] !inline
+%4 = row_max %3 : f32[4, 1]
+%5 = reshape %3 shape=[2, 64] : f32[2, 64]
+%6 = row_sum %5 : f32[2, 1]
+return %4 %6
+",
+    );
+    assert_eq!(plan.check_pins(), []);
+    for name in ["s", "t"] {
+        assert_eq!(n_computed(&plan, name), 2, "{}", plan.explain());
+        assert!(is_nowhere(&plan, name), "{}", plan.explain());
+    }
+}
+
+/// The error names the value, and not the view that its user reads it through.
+#[test]
+fn a_pin_that_cannot_be_kept_behind_a_view_is_an_error() {
+    let mut text = "block long\narg %0 x input f32[2, D:64]\n".to_string();
+    for i in 0..21 {
+        text += &format!("%{} = neg %{i} : f32[2, D:64] !inline\n", i + 1);
+    }
+    text += "%22 = reshape %21 shape=[128] : f32[128]\n";
+    for i in 22..121 {
+        text += &format!("%{} = neg %{i} : f32[128] !inline\n", i + 1);
+    }
+    text += "%122 y = row_sum %121 : f32[1]\nreturn %122\n";
+    let plan = plan(&text);
+    let errors = plan.check_pins();
+    assert_eq!(errors.len(), 1, "{}", plan.explain());
+    let message = "`neg` (%21) cannot be computed inline in `neg` (%23): \
+                   members: 121 operations, a kernel has up to 100";
+    assert_eq!(errors[0].message, message);
+}
+
+/// Nothing is computed for a user that no result needs.
+#[test]
+fn users_that_nothing_needs_are_no_errors() {
+    let plan = plan(
+        "block b
+arg %0 x input f32[2, D:64]
+%1 s = exp %0 : f32[2, D:64] !inline
+%2 = row_max %1 : f32[2, 1]
+%3 = reshape %1 shape=[4, 32] : f32[4, 32]
+%4 = row_sum %3 : f32[4, 1]
+return %2
+",
+    );
+    assert_eq!(plan.check_pins(), []);
+    assert_eq!(plan.n_launches(), 1, "{}", plan.explain());
 }

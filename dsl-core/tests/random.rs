@@ -2,9 +2,9 @@
 
 use fuseline_core::dtype::DType;
 use fuseline_core::format::FORMATS;
-use fuseline_core::ir::{Graph, Op, Pairing, Pointwise, Reduction, Role, Type, ValueId};
+use fuseline_core::ir::{Graph, Op, Pairing, Pin, Pointwise, Reduction, Role, Type, ValueId};
 use fuseline_core::oracle::{Datum, run, run_all};
-use fuseline_core::plan::{Options, compile};
+use fuseline_core::plan::{Options, Place, compile};
 use fuseline_core::random::{CURVE4, GraphOptions, Rng, random_args, random_graph};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -327,6 +327,75 @@ fn random_graphs_have_plans() {
     }
     faults.sort_by_key(String::len);
     assert!(faults.is_empty(), "{} have no plan; the smallest: {}", faults.len(), faults[0]);
+}
+
+/// Pins are legal and change nothing else.
+#[test]
+fn random_graphs_can_have_pins() {
+    let mut n_pins = [0, 0];
+    for seed in 0..300 {
+        let steps = 1 + seed as usize % 14;
+        let options = GraphOptions { steps, ..GraphOptions::default() };
+        let mut graph = random_graph(seed, GraphOptions { pins: true, ..options });
+        graph.verify().unwrap_or_else(|errors| panic!("seed {seed}: {errors:?}\n{graph}"));
+        assert_eq!(Graph::parse(&graph.to_text()).as_ref(), Ok(&graph), "seed {seed}");
+        for id in graph.ids() {
+            match graph[id].pin {
+                Some(Pin::Materialize) => n_pins[0] += 1,
+                Some(Pin::Inline) => n_pins[1] += 1,
+                None => {}
+            }
+            graph.set_pin(id, None);
+        }
+        assert_eq!(graph, random_graph(seed, options), "seed {seed}");
+    }
+    assert!(n_pins.iter().all(|&n| n > 300), "{n_pins:?}");
+}
+
+/// What a plan without errors stores: no inlined value, and every materialized one that a result
+/// needs.
+#[test]
+fn plans_of_random_graphs_keep_pins() {
+    let (mut n_kept, mut n_refused, mut n_copied) = ([0, 0], 0, 0);
+    for seed in 0..600 {
+        let steps = 1 + seed as usize % 14;
+        let options = GraphOptions { steps, pins: true, ..GraphOptions::default() };
+        let graph = random_graph(seed, options);
+        for rows in [1, 4].into_iter().take(if graph.batch.is_some() { 2 } else { 1 }) {
+            let graph = graph.with_rows(rows);
+            let compiled = |fusion| {
+                let plan = compile(&graph, &Options { fusion });
+                plan.unwrap_or_else(|error| panic!("seed {seed}: {error}\n{graph}"))
+            };
+            compiled(false);
+            let plan = compiled(true);
+            let errors = plan.check_pins();
+            let planned = plan.graph();
+            n_copied += usize::from(planned.values.len() > graph.values.len());
+            for id in plan.kernels().iter().flat_map(|kernel| &kernel.members) {
+                let is_stored = plan.kernels().iter().any(|kernel| kernel.stores.contains(id));
+                let context = || format!("seed {seed}, {id}\n{planned}{}", plan.explain());
+                match planned[*id].pin {
+                    Some(Pin::Inline) if is_stored => {
+                        let label = format!("{} cannot be computed inline", planned.label(*id));
+                        let said = errors.iter().any(|error| error.message.starts_with(&label));
+                        assert!(said, "{}", context());
+                    }
+                    Some(Pin::Inline) => n_kept[0] += 1,
+                    Some(Pin::Materialize) => {
+                        assert!(is_stored && plan.place(*id) != Place::None, "{}", context());
+                        n_kept[1] += 1;
+                    }
+                    None => {}
+                }
+            }
+            n_refused += usize::from(!errors.is_empty());
+        }
+    }
+    assert!(n_kept.iter().all(|&n| n > 600), "{n_kept:?}");
+    assert!(n_copied > 100, "{n_copied} plans with copies");
+    // None of these graphs has a pin that cannot be kept.
+    assert_eq!(n_refused, 0);
 }
 
 #[test]

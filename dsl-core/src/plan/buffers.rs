@@ -3,8 +3,7 @@
 
 use super::Place;
 use super::context::Context;
-use super::cost::traffic;
-use super::partition::Draft;
+use super::draft::Draft;
 use crate::ir::{Op, ValueId};
 use std::collections::BTreeMap;
 
@@ -32,13 +31,12 @@ pub(crate) fn place(cx: &Context<'_>, kernels: &[Draft]) -> (Vec<Place>, usize) 
     let mut lifetimes: Vec<Lifetime> = Vec::new();
     let mut lifetime_of: BTreeMap<ValueId, usize> = BTreeMap::new();
     for (index, kernel) in kernels.iter().enumerate() {
-        let (loads, stores) = traffic(cx, &kernel.members);
-        for load in &loads {
+        for load in &kernel.loads {
             if let Some(&at) = lifetime_of.get(load) {
                 lifetimes[at].last = index;
             }
         }
-        for &value in &stores {
+        for &value in &kernel.stores {
             if graph[value].op == Op::Append {
                 let cache = graph.args.iter().position(|arg| arg.value == graph[value].inputs[0]);
                 places[value.index()] = Place::Cache(cache.unwrap_or(0));

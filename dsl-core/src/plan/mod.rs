@@ -5,12 +5,15 @@
 //! verified and that every rule of the [partition](partition) was kept. What it holds is decided:
 //! back ends only carry it out.
 
+mod bound;
 mod budget;
 mod buffers;
+mod candidates;
 mod context;
 mod cost;
 mod decision;
 mod digest;
+mod draft;
 mod explain;
 mod inline;
 mod json;
@@ -150,17 +153,23 @@ impl Plan {
         self.kernels.len()
     }
 
-    /// One error for every pin that could not be kept, with the reason.
+    /// One error for every pin that could not be kept, with the reason: a value that is pinned
+    /// inline and stored for a user, which may read it through views.
     pub fn check_pins(&self) -> Vec<Diagnostic> {
         let graph = self.graph();
-        let apart = self.decisions.iter().filter_map(|decision| match &decision.verdict {
-            Verdict::Apart(reason) if graph[decision.producer].pin == Some(Pin::Inline) => {
-                Some((decision, reason))
+        let apart = self.decisions.iter().filter_map(|decision| {
+            let source = graph.base(decision.producer);
+            match &decision.verdict {
+                // Nothing is stored for what is not computed.
+                Verdict::Apart(Reason::Dead) => None,
+                Verdict::Apart(reason) if graph[source].pin == Some(Pin::Inline) => {
+                    Some((source, decision.consumer, reason))
+                }
+                _ => None,
             }
-            _ => None,
         });
-        let error = |(decision, reason): (&Decision, &Reason)| {
-            let (value, user) = (graph.label(decision.producer), graph.label(decision.consumer));
+        let error = |(source, user, reason): (ValueId, ValueId, &Reason)| {
+            let (value, user) = (graph.label(source), graph.label(user));
             Diagnostic::new(
                 Code::Pin,
                 format!("{value} cannot be computed inline in {user}: {reason}"),

@@ -87,17 +87,17 @@ pub(crate) fn is_pinned_inline(cx: &Context<'_>, linear: &Linear) -> bool {
     cx.graph[cx.source(linear.x)].pin == Some(Pin::Inline)
 }
 
-/// The cheapest way to run a kernel with this structure, or the one that is wanted.
+/// The cheapest way to run a kernel with this structure and [`traffic`](cost::traffic), or the one
+/// that is wanted.
 pub(crate) fn cheapest(
     cx: &Context<'_>,
     members: &[ValueId],
     structure: Structure,
+    traffic: (&[ValueId], &[ValueId]),
     target: &Target,
     wanted: Option<OperandPlace>,
 ) -> (Structure, Cost) {
-    let (loads, stores) = cost::traffic(cx, members);
-    let cost_of =
-        |structure: &Structure| cost::cost(cx, members, structure, (&loads, &stores), target);
+    let cost_of = |structure: &Structure| cost::cost(cx, members, structure, traffic, target);
     let shared = cost_of(&structure);
     let Some(other) = inlined(cx, &structure, target) else { return (structure, shared) };
     let is_pinned = match &structure.template {

@@ -2,32 +2,31 @@
 //!
 //! It starts with one kernel an operation and merges siblings first. Then it takes, again and
 //! again, the merge along an edge that saves the most time among those that some
-//! [rule](super::rules) matches and [`structure`] finds legal, until none saves any. Gains are
-//! compared in steps of [`GAIN_STEP_NS`], since no estimate is finer; ties go to the earlier
-//! producer, so that work is done where its operand is made, then to the earlier consumer.
+//! [rule](super::rules) matches and [`structure`](super::structure) finds legal, until none saves
+//! any. Gains are compared in steps of [`GAIN_STEP_NS`], since no estimate is finer; ties go to the
+//! earlier producer, so that work is done where its operand is made, then to the earlier consumer.
 //!
 //! A linear whose outputs are split among several consumers is also tried with all of them at
 //! once: with one of them alone, the others would still need the whole product stored.
+//!
+//! A possible merge waits in a [queue](Candidates) with what it saves at most, which
+//! [`bound::at_least`] tells without asking for a structure. It is weighed when its turn comes: if
+//! it saves as much, nothing that waits saves more. After a merge only the neighbours are offered
+//! again, so the search takes time in proportion to the graph.
 
+use super::bound;
+use super::candidates::{Candidate, Candidates, Consumers};
 use super::context::Context;
-use super::cost::{self, Cost};
+use super::cost::Cost;
 use super::decision::{Decision, Reason, Verdict};
+use super::draft::Draft;
 use super::operand::{self, OperandPlace};
 use super::order::Order;
 use super::rules::{RULES, Rule, sibling_linear};
-use super::structure::{Structure, Template, structure};
+use super::structure::Template;
 use crate::ir::{Op, Pin, ValueId};
 use crate::target::Target;
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A kernel that may still grow.
-#[derive(Clone, Debug)]
-pub(crate) struct Draft {
-    pub members: Vec<ValueId>,
-    pub structure: Structure,
-    pub cost: Cost,
-}
 
 /// The kernels in launch order, one decision an edge, and further lines of the log.
 pub(crate) struct Partition {
@@ -36,14 +35,11 @@ pub(crate) struct Partition {
     pub notes: Vec<String>,
 }
 
-/// Kernels that may become one: a producer, and one or all of its consumers.
-type Set = Vec<usize>;
-
-/// The verdict on one possible merge.
-#[derive(Clone, Debug)]
-enum Merge {
-    Legal { rule: &'static Rule, draft: Draft, gain_ns: f64 },
-    Not(Reason),
+/// A merge that a rule matches and that has a structure.
+struct Merge {
+    rule: &'static Rule,
+    draft: Draft,
+    gain_ns: f64,
 }
 
 struct Search<'a> {
@@ -55,61 +51,26 @@ struct Search<'a> {
     drafts: Vec<Option<Draft>>,
     /// The kernel of each value.
     kernel_of: Vec<Option<usize>>,
-    /// Kernels that read what each kernel computes, ascending.
-    consumers: Vec<Vec<usize>>,
-    /// Kernels whose values each kernel reads, ascending.
-    producers: Vec<Vec<usize>>,
-    /// Kernels so that producers come before consumers.
+    /// Which kernels read from which.
     order: Order,
+    /// Merges that may be the next.
+    candidates: Candidates,
+    /// Producers and consumers that had another kernel between them when they were offered.
+    around: BTreeSet<(usize, usize)>,
     /// The rule that joined an edge.
     joined: BTreeMap<(ValueId, ValueId), &'static str>,
-    /// Verdicts that still hold, by producer and consumers.
-    known: BTreeMap<Set, Merge>,
-    /// The sets of `known` in which each kernel is.
-    sets_of: Vec<BTreeSet<Set>>,
-    /// Merges that save time, the best one first.
-    queue: BTreeSet<Candidate>,
     notes: Vec<String>,
-    /// Whether verdicts are kept.
-    is_searching: bool,
 }
-
-/// A merge that saves time, ordered: the most time first, in steps; then by the earlier producer,
-/// one consumer before all, and the earlier consumer.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
-    saved_steps: Reverse<i64>,
-    producer: usize,
-    is_whole: bool,
-    set: Set,
-}
-
-impl Candidate {
-    fn of(set: &Set, verdict: &Merge) -> Option<Candidate> {
-        let Merge::Legal { gain_ns, .. } = verdict else { return None };
-        let steps = (gain_ns / GAIN_STEP_NS).round() as i64;
-        let candidate = || Candidate {
-            saved_steps: Reverse(steps),
-            producer: set[0],
-            is_whole: set.len() > 2,
-            set: set.clone(),
-        };
-        (steps > 0).then(candidate)
-    }
-}
-
-/// Parameters that a launch passes at most: 4 KiB of pointers on every driver.
-const MAX_PARAMETERS: usize = 500;
 
 /// Operations of a kernel at most: the field's cap of an expression.
 const MAX_MEMBERS: usize = 100;
 
-/// Consumers of one kernel that are weighed with it at a time: the first ones. A merge changes what
-/// all others would give, so that weighing thousands after each would take time in their square.
-const MAX_CONSUMERS: usize = 64;
-
 /// Gains that differ by less are equal.
 const GAIN_STEP_NS: f64 = 10.0;
+
+/// What a merge counts as that puts an operand where it is wanted: more than any saves, so that the
+/// search goes where it would not go otherwise.
+const WANTED_GAIN_NS: f64 = 1e9;
 
 /// Partitions the live operations of a graph.
 pub(crate) fn partition(
@@ -122,12 +83,11 @@ pub(crate) fn partition(
     if fusion {
         search.merge_inlined();
         search.merge_siblings();
-        search.is_searching = true;
-        search.weigh_all();
+        search.offer_everything();
         while search.merge_best() {}
     }
     let decisions = search.decisions(fusion);
-    let order = search.launch_order();
+    let order = search.order.launch_order(|index| search.drafts[index].is_some());
     let mut drafts = search.drafts;
     let kernels = order.into_iter().filter_map(|index| drafts[index].take()).collect();
     Partition { kernels, decisions, notes: search.notes }
@@ -135,88 +95,72 @@ pub(crate) fn partition(
 
 impl<'a> Search<'a> {
     fn new(cx: &'a Context<'a>, target: &'a Target, wanted: Option<OperandPlace>) -> Search<'a> {
-        let mut search = Search {
-            cx,
-            target,
-            wanted,
-            drafts: Vec::new(),
-            kernel_of: vec![None; cx.graph.values.len()],
-            consumers: Vec::new(),
-            producers: Vec::new(),
-            order: Order::default(),
-            joined: BTreeMap::new(),
-            known: BTreeMap::new(),
-            sets_of: Vec::new(),
-            queue: BTreeSet::new(),
-            notes: Vec::new(),
-            is_searching: false,
-        };
-        for id in cx.graph.ids().filter(|&id| cx.is_member(id)) {
+        let mut drafts = Vec::new();
+        let mut kernel_of = vec![None; cx.graph.values.len()];
+        let members: Vec<ValueId> = cx.graph.ids().filter(|&id| cx.is_member(id)).collect();
+        for &id in &members {
             // An operation alone always has a structure: it is its own template.
-            match search.draft(vec![id]) {
+            match Draft::new(cx, vec![id], target, wanted) {
                 Ok(draft) => {
-                    search.kernel_of[id.index()] = Some(search.drafts.len());
-                    search.drafts.push(Some(draft));
+                    kernel_of[id.index()] = Some(drafts.len());
+                    drafts.push(Some(draft));
                 }
                 Err(reason) => {
                     panic!("internal error in pass \"partition\": {id}: {reason}\n{}", cx.graph)
                 }
             }
         }
-        let n = search.drafts.len();
-        search.consumers = (0..n).map(|index| search.find_consumers(index)).collect();
-        search.producers = vec![Vec::new(); n];
-        for (index, consumers) in search.consumers.iter().enumerate() {
-            consumers.iter().for_each(|&consumer| search.producers[consumer].push(index));
+        let kernel = |user: &ValueId| kernel_of[user.index()];
+        let consumers = members.iter().map(|&id| cx.member_users(id).iter().filter_map(kernel));
+        Search {
+            cx,
+            target,
+            wanted,
+            order: Order::new(consumers.map(Iterator::collect).collect()),
+            candidates: Candidates::new(drafts.len()),
+            drafts,
+            kernel_of,
+            around: BTreeSet::new(),
+            joined: BTreeMap::new(),
+            notes: Vec::new(),
         }
-        search.order = Order::new(&search.consumers);
-        search.sets_of = vec![BTreeSet::new(); n];
-        search
     }
 
-    fn draft(&self, members: Vec<ValueId>) -> Result<Draft, Reason> {
-        let structure = structure(self.cx, &members)?;
-        let (loads, stores) = cost::traffic(self.cx, &members);
-        // A weight or cache passes up to three pointers.
-        let n_parameters = 3 * loads.len() + 2 * stores.len() + 1;
-        if n_parameters > MAX_PARAMETERS {
-            return Err(Reason::Parameters { n_parameters, limit: MAX_PARAMETERS });
-        }
-        let (structure, cost) =
-            operand::cheapest(self.cx, &members, structure, self.target, self.wanted);
-        Ok(Draft { members, structure, cost })
+    /// Why a set cannot become one kernel whatever its structure: limits that need no more than
+    /// the members of its kernels. It is asked for every set, and before anything else is.
+    fn refusal(&self, set: &[usize]) -> Option<Reason> {
+        let n_members = set.iter().map(|&index| self.members(index).len()).sum();
+        (n_members > MAX_MEMBERS).then_some(Reason::Members { n_members, limit: MAX_MEMBERS })
     }
 
-    fn merged(&self, set: &[usize]) -> Result<Draft, Reason> {
-        let n_members = set.iter().map(|&index| self.n_members(index)).sum();
-        if n_members > MAX_MEMBERS {
-            return Err(Reason::Members { n_members, limit: MAX_MEMBERS });
+    /// The kernel of any set.
+    fn merged(&mut self, set: &[usize]) -> Result<Draft, Reason> {
+        match self.refusal(set) {
+            Some(reason) => Err(reason),
+            None if self.order.leaves_and_returns(set) => Err(Reason::Cycle),
+            None => self.together(set),
         }
-        if self.order.leaves_and_returns(set, &self.producers, &self.consumers) {
-            return Err(Reason::Cycle);
-        }
-        let members = |&index: &usize| self.drafts[index].iter().flat_map(|d| &d.members);
-        let mut all: Vec<ValueId> = set.iter().flat_map(members).copied().collect();
+    }
+
+    /// The kernel of a set that was not refused and that no other kernel lies between.
+    fn together(&self, set: &[usize]) -> Result<Draft, Reason> {
+        let mut all: Vec<ValueId> =
+            set.iter().flat_map(|&index| self.members(index)).copied().collect();
         all.sort_unstable();
-        let is_split = |&id: &ValueId| {
-            let inside = |user: &ValueId| all.binary_search(user).is_ok();
-            self.cx.graph[id].pin == Some(Pin::Materialize)
-                && self.cx.member_users(id).iter().any(inside)
+        let graph = self.cx.graph;
+        // The other way around, a value that thousands read would be asked about each of them.
+        let reads_pinned = |input: &ValueId| {
+            let source = self.cx.source(*input);
+            graph[source].pin == Some(Pin::Materialize) && all.binary_search(&source).is_ok()
         };
-        if all.iter().any(is_split) {
+        if all.iter().flat_map(|&user| &graph[user].inputs).any(reads_pinned) {
             return Err(Reason::Pinned(Pin::Materialize));
         }
-        self.draft(all)
+        Draft::new(self.cx, all, self.target, self.wanted)
     }
 
-    fn find_consumers(&self, index: usize) -> Vec<usize> {
-        let Some(draft) = &self.drafts[index] else { return Vec::new() };
-        let users = draft.members.iter().flat_map(|&id| self.cx.member_users(id));
-        let mut kernels: Vec<usize> =
-            users.filter_map(|user| self.kernel_of[user.index()]).filter(|&k| k != index).collect();
-        kernels.sort_unstable();
-        kernels.dedup();
-        kernels
+    fn members(&self, index: usize) -> &[ValueId] {
+        self.drafts[index].as_ref().map_or(&[], |draft| &draft.members)
     }
 
     /// Puts every value that is pinned inline into its user's kernel, users first, so that what is
@@ -272,110 +216,153 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn n_members(&self, index: usize) -> usize {
-        self.drafts[index].as_ref().map_or(0, |draft| draft.members.len())
-    }
-
     fn cost_ns(&self, index: usize) -> f64 {
         self.drafts[index].as_ref().map_or(0.0, |draft| draft.cost.ns)
     }
 
-    /// Weighs every merge.
-    fn weigh_all(&mut self) {
+    /// Offers every possible merge.
+    fn offer_everything(&mut self) {
         for producer in 0..self.drafts.len() {
-            for set in self.sets(producer) {
-                self.remember(set);
+            for consumer in self.order.consumers(producer).to_vec() {
+                self.offer_one(producer, consumer);
             }
+            self.offer_all(producer);
         }
     }
 
-    /// Weighs a merge, unless its verdict is known, and queues it if it saves time.
-    fn remember(&mut self, set: Set) {
-        if self.known.contains_key(&set) {
+    /// Offers every possible merge that a merge has changed.
+    fn offer_near(&mut self, kernel: usize) {
+        for producer in self.order.producers(kernel).to_vec() {
+            self.offer_one(producer, kernel);
+            self.offer_all(producer);
+        }
+        for consumer in self.order.consumers(kernel).to_vec() {
+            self.offer_one(kernel, consumer);
+        }
+        self.offer_all(kernel);
+    }
+
+    /// Offers a producer with one of its consumers.
+    fn offer_one(&mut self, producer: usize, consumer: usize) {
+        let set = [producer, consumer];
+        self.around.remove(&(producer, consumer));
+        if self.refusal(&set).is_some() {
             return;
         }
-        let verdict = self.weigh(&set);
-        if let Some(candidate) = Candidate::of(&set, &verdict) {
-            self.queue.insert(candidate);
+        if self.order.leaves_and_returns(&set) {
+            self.around.insert((producer, consumer));
+            return;
         }
-        for &index in &set {
-            self.sets_of[index].insert(set.clone());
+        let (Some(p), Some(c)) = (&self.drafts[producer], &self.drafts[consumer]) else { return };
+        if let Some(rule) = find_rule(p, [c]) {
+            let least = bound::at_least(self.cx, p, c, self.target);
+            let gain_ns = self.gain_at_most(rule, &[p, c], &least);
+            let consumers = Consumers::One(consumer);
+            self.candidates.offer(Candidate { steps: steps(gain_ns), producer, consumers });
         }
-        self.known.insert(set, verdict);
     }
 
+    /// Offers a linear with all of its consumers.
+    fn offer_all(&mut self, producer: usize) {
+        let Some(draft) = &self.drafts[producer] else { return };
+        let n_consumers = self.order.consumers(producer).len();
+        // Each has a member at least.
+        let is_some = (2..MAX_MEMBERS).contains(&n_consumers);
+        if !is_some || !matches!(draft.structure.template, Template::Linear(_)) {
+            return;
+        }
+        let set = self.set(producer, Consumers::All);
+        if self.refusal(&set).is_some() {
+            return;
+        }
+        let drafts = self.drafts_of(&set);
+        if let Some(rule) = find_rule(draft, drafts[1..].iter().copied()) {
+            // A launch, whatever it moves: these sets are few, so each may well be weighed.
+            let gain_ns = self.gain_at_most(rule, &drafts, &bound::a_launch(self.target));
+            let consumers = Consumers::All;
+            self.candidates.offer(Candidate { steps: steps(gain_ns), producer, consumers });
+        }
+    }
+
+    /// What a merge saves at most whose kernel costs `least` at least.
+    fn gain_at_most(&self, rule: &Rule, set: &[&Draft], least: &Cost) -> f64 {
+        let before: Vec<&Cost> = set.iter().map(|draft| &draft.cost).collect();
+        let gain_ns = (rule.gain_ns)(&before, least);
+        // The operand of a consumer, or the one that the producer computes already.
+        let is_linear = |draft: &&Draft| matches!(draft.structure.template, Template::Linear(_));
+        let has_operand = set[1..].iter().any(is_linear)
+            || set.iter().any(|draft| operand::place_of(&draft.structure).is_some());
+        match self.wanted {
+            Some(OperandPlace::Inline | OperandPlace::Shared) if has_operand => {
+                gain_ns.max(WANTED_GAIN_NS)
+            }
+            Some(_) | None => gain_ns,
+        }
+    }
+
+    fn drafts_of(&self, set: &[usize]) -> Vec<&Draft> {
+        set.iter().filter_map(|&index| self.drafts[index].as_ref()).collect()
+    }
+
+    /// The producer with one of its consumers, or with all of them.
+    fn set(&self, producer: usize, consumers: Consumers) -> Vec<usize> {
+        match consumers {
+            Consumers::One(consumer) => vec![producer, consumer],
+            Consumers::All => [&[producer], self.order.consumers(producer)].concat(),
+        }
+    }
+
+    /// Makes the merge that saves the most; false if none saves any.
     fn merge_best(&mut self) -> bool {
-        while let Some(candidate) = self.queue.pop_first() {
-            let set = candidate.set;
-            // Other merges may have made a way around since it was weighed. Only merges of its own
-            // kernels can close that again, and these weigh it anew.
-            if self.order.leaves_and_returns(&set, &self.producers, &self.consumers) {
-                self.known.insert(set, Merge::Not(Reason::Cycle));
+        while let Some(candidate) = self.candidates.pop() {
+            let set = self.set(candidate.producer, candidate.consumers);
+            // Merges elsewhere may have made a way around since it was offered. Only merges of its
+            // own kernels can close that again, and these offer it anew.
+            if self.order.leaves_and_returns(&set) {
                 continue;
             }
-            if let Some(Merge::Legal { rule, draft, .. }) = self.known.remove(&set) {
-                self.replace(&set, draft, rule.name);
+            let Ok(Merge { rule, draft, gain_ns }) = self.weigh(&set) else { continue };
+            let steps = steps(gain_ns);
+            debug_assert!(steps <= candidate.steps, "{set:?} saves more than was thought");
+            if steps == candidate.steps {
+                let kernel = self.replace(&set, draft, rule.name);
+                self.offer_near(kernel);
                 return true;
             }
+            self.candidates.offer(Candidate { steps, ..candidate });
         }
         false
     }
 
-    /// The producer with each of its first consumers; a linear also with all of them.
-    fn sets(&self, producer: usize) -> Vec<Set> {
-        let consumers = self.consumers[producer].iter().take(MAX_CONSUMERS);
-        let mut sets: Vec<Set> = consumers.map(|&consumer| vec![producer, consumer]).collect();
-        sets.extend(self.whole_set(producer));
-        sets
-    }
-
-    /// A linear with all of its consumers, if there are several and not too many.
-    fn whole_set(&self, producer: usize) -> Option<Set> {
-        let consumers = &self.consumers[producer];
-        let template = self.drafts[producer].as_ref().map(|draft| &draft.structure.template);
-        let is_some = (2..=MAX_CONSUMERS).contains(&consumers.len());
-        let is_whole = is_some && matches!(template, Some(Template::Linear(_)));
-        is_whole.then(|| [&[producer], &consumers[..]].concat())
-    }
-
-    /// Whether a producer and consumers can become one, and what that saves.
-    fn weigh(&self, set: &[usize]) -> Merge {
-        let drafts: Vec<&Draft> =
-            set.iter().filter_map(|&index| self.drafts[index].as_ref()).collect();
+    /// Whether a producer and consumers that were not refused and that no other kernel lies
+    /// between can become one, and what that saves.
+    fn weigh(&self, set: &[usize]) -> Result<Merge, Reason> {
+        let draft = self.together(set)?;
+        let drafts = self.drafts_of(set);
         let Some((producer, consumers)) = drafts.split_first() else {
-            return Merge::Not(Reason::Cycle);
+            return Err(Reason::Cycle);
         };
-        let draft = match self.merged(set) {
-            Ok(draft) => draft,
-            Err(reason) => return Merge::Not(reason),
-        };
-        let template = &producer.structure.template;
-        let joins = |rule: &&&Rule| {
-            consumers.iter().all(|c| (rule.matches)(template, &c.structure.template))
-        };
-        match RULES.iter().find(joins) {
-            Some(rule) => {
-                let before: Vec<&Cost> = drafts.iter().map(|draft| &draft.cost).collect();
-                let gain_ns = match (self.wanted, operand::place_of(&draft.structure)) {
-                    (Some(OperandPlace::Scratch), Some(_)) => f64::NEG_INFINITY,
-                    // Also where the greedy search would not go.
-                    (Some(place), Some(found)) if place == found => 1e9,
-                    _ => (rule.gain_ns)(&before, &draft.cost),
-                };
-                Merge::Legal { rule, draft, gain_ns }
-            }
-            None => Merge::Not(Reason::TwoTemplates {
-                producer: template.name(),
+        let Some(rule) = find_rule(producer, consumers.iter().copied()) else {
+            return Err(Reason::TwoTemplates {
+                producer: producer.structure.template.name(),
                 consumer: consumers.first().map_or("", |c| c.structure.template.name()),
-            }),
-        }
+            });
+        };
+        let before: Vec<&Cost> = drafts.iter().map(|draft| &draft.cost).collect();
+        let gain_ns = match (self.wanted, operand::place_of(&draft.structure)) {
+            (Some(OperandPlace::Scratch), Some(_)) => f64::NEG_INFINITY,
+            (Some(place), Some(found)) if place == found => WANTED_GAIN_NS,
+            _ => (rule.gain_ns)(&before, &draft.cost),
+        };
+        Ok(Merge { rule, draft, gain_ns })
     }
 
-    /// Puts `draft` in the place of the kernels of a set.
-    fn replace(&mut self, set: &[usize], draft: Draft, rule: &'static str) {
-        for &id in &draft.members {
-            for &user in self.cx.member_users(id) {
-                let across = draft.members.binary_search(&user).is_ok()
+    /// Puts `draft` in the place of the kernels of a set, and returns its number.
+    fn replace(&mut self, set: &[usize], draft: Draft, rule: &'static str) -> usize {
+        for &user in &draft.members {
+            for &input in &self.cx.graph[user].inputs {
+                let id = self.cx.source(input);
+                let across = draft.members.binary_search(&id).is_ok()
                     && self.kernel_of[id.index()] != self.kernel_of[user.index()];
                 if across {
                     self.joined.insert((id, user), rule);
@@ -383,72 +370,22 @@ impl<'a> Search<'a> {
             }
         }
         // Kernels stay in the order of their first operations.
-        let keep = set.iter().copied().min().unwrap_or(0);
+        let keep = self.order.merge(set);
         for &id in &draft.members {
             self.kernel_of[id.index()] = Some(keep);
         }
         set.iter().for_each(|&index| self.drafts[index] = None);
         self.drafts[keep] = Some(draft);
-        self.forget(set);
-        self.connect(set, keep);
-        self.order.contract(set, keep, &self.consumers);
-        if self.is_searching {
-            for set in self.sets(keep) {
-                self.remember(set);
-            }
-            for producer in self.producers[keep].clone() {
-                if self.consumers[producer].iter().take(MAX_CONSUMERS).any(|&c| c == keep) {
-                    self.remember(vec![producer, keep]);
-                }
-                if let Some(set) = self.whole_set(producer) {
-                    self.remember(set);
-                }
-            }
-        }
-    }
-
-    /// Drops all verdicts about kernels that are no more.
-    fn forget(&mut self, set: &[usize]) {
-        for &index in set {
-            for known in std::mem::take(&mut self.sets_of[index]) {
-                for &other in &known {
-                    self.sets_of[other].remove(&known);
-                }
-                if let Some(verdict) = self.known.remove(&known)
-                    && let Some(candidate) = Candidate::of(&known, &verdict)
-                {
-                    self.queue.remove(&candidate);
-                }
-            }
-        }
-    }
-
-    /// Gives `keep` the producers and consumers of a set that it stands for.
-    fn connect(&mut self, set: &[usize], keep: usize) {
-        let outside = |lists: &[Vec<usize>]| -> Vec<usize> {
-            let all: BTreeSet<usize> =
-                set.iter().flat_map(|&index| lists[index].iter().copied()).collect();
-            all.into_iter().filter(|index| !set.contains(index)).collect()
-        };
-        let (producers, consumers) = (outside(&self.producers), outside(&self.consumers));
-        for &index in set {
-            self.producers[index].clear();
-            self.consumers[index].clear();
-        }
-        let renamed = |list: &mut Vec<usize>| {
-            list.retain(|index| !set.contains(index));
-            let at = list.partition_point(|&index| index < keep);
-            list.insert(at, keep);
-        };
-        producers.iter().for_each(|&producer| renamed(&mut self.consumers[producer]));
-        consumers.iter().for_each(|&consumer| renamed(&mut self.producers[consumer]));
-        (self.producers[keep], self.consumers[keep]) = (producers, consumers);
+        self.candidates.merged(set, self.order.producers(keep));
+        keep
     }
 
     /// One line for every edge between operations of the user's graph.
     fn decisions(&mut self, fusion: bool) -> Vec<Decision> {
         let graph = self.cx.graph;
         let mut decisions = Vec::new();
+        // Several edges may lead from one kernel to another.
+        let mut apart: BTreeMap<(usize, usize), Reason> = BTreeMap::new();
         for consumer in graph.ids() {
             let mut inputs = graph[consumer].inputs.clone();
             inputs.sort_unstable();
@@ -457,62 +394,78 @@ impl<'a> Search<'a> {
                 if matches!(graph[producer].op, Op::Arg | Op::Const(_)) {
                     continue;
                 }
-                let verdict = self.verdict(producer, consumer, fusion);
+                let verdict = match self.kernels_of(producer, consumer) {
+                    Err(verdict) => verdict,
+                    Ok(_) if !fusion => Verdict::Apart(Reason::Off),
+                    Ok((p, c)) => {
+                        let reason =
+                            apart.entry((p, c)).or_insert_with(|| self.why_apart(p, c)).clone();
+                        Verdict::Apart(reason)
+                    }
+                };
                 decisions.push(Decision { producer, consumer, verdict });
             }
         }
         decisions
     }
 
-    fn verdict(&self, producer: ValueId, consumer: ValueId, fusion: bool) -> Verdict {
+    /// The two kernels that an edge lies between, or the verdict on one that does not.
+    fn kernels_of(&self, producer: ValueId, consumer: ValueId) -> Result<(usize, usize), Verdict> {
         let cx = self.cx;
         if !cx.live[consumer.index()] {
-            return Verdict::Apart(Reason::Dead);
+            return Err(Verdict::Apart(Reason::Dead));
         }
         if cx.is_free_view(consumer) {
-            return Verdict::View;
+            return Err(Verdict::View);
         }
         let source = cx.source(producer);
         let (Some(p), Some(c)) = (self.kernel_of[source.index()], self.kernel_of[consumer.index()])
         else {
-            return Verdict::View; // a view of an argument
+            return Err(Verdict::View); // a view of an argument
         };
         if p == c {
             let rule = self.joined.get(&(source, consumer)).copied();
-            return Verdict::Fused { rule: rule.unwrap_or("same_kernel") };
+            return Err(Verdict::Fused { rule: rule.unwrap_or("same_kernel") });
         }
-        if !fusion {
-            return Verdict::Apart(Reason::Off);
-        }
-        let pair = vec![p, c];
-        match self.known.get(&pair).cloned().unwrap_or_else(|| self.weigh(&pair)) {
-            Merge::Not(reason) => Verdict::Apart(reason),
-            Merge::Legal { draft, .. } => {
-                let saved_ns = self.target.launch_ns;
-                let cost_ns = saved_ns + draft.cost.ns - self.cost_ns(p) - self.cost_ns(c);
-                Verdict::Apart(Reason::NoGain { saved_ns, cost_ns: cost_ns.max(0.0) })
-            }
-        }
+        Ok((p, c))
     }
 
-    /// Kernels so that producers come before consumers; among those that are ready, the one
-    /// whose first operation the user wrote first.
-    fn launch_order(&self) -> Vec<usize> {
-        let mut waiting: Vec<usize> = self.producers.iter().map(Vec::len).collect();
-        let first = |index: usize| self.drafts[index].as_ref().map(|draft| draft.members[0]);
-        let is_ready = |index: &usize| self.drafts[*index].is_some() && waiting[*index] == 0;
-        let mut ready: BTreeSet<(Option<ValueId>, usize)> =
-            (0..self.drafts.len()).filter(is_ready).map(|index| (first(index), index)).collect();
-        let mut order = Vec::new();
-        while let Some((_, next)) = ready.pop_first() {
-            for &consumer in &self.consumers[next] {
-                waiting[consumer] -= 1;
-                if waiting[consumer] == 0 {
-                    ready.insert((first(consumer), consumer));
-                }
-            }
-            order.push(next);
+    /// Why a producer and a consumer that are left did not become one.
+    fn why_apart(&self, producer: usize, consumer: usize) -> Reason {
+        let set = [producer, consumer];
+        if let Some(reason) = self.refusal(&set) {
+            return reason;
         }
-        order
+        if self.around.contains(&(producer, consumer)) {
+            return Reason::Cycle;
+        }
+        match self.weigh(&set) {
+            Err(reason) => reason,
+            // It was not made when its turn came, since another kernel lay between by then.
+            Ok(Merge { gain_ns, .. }) if steps(gain_ns) > 0 => Reason::Cycle,
+            Ok(Merge { draft, .. }) => {
+                let saved_ns = self.target.launch_ns;
+                let before_ns = self.cost_ns(producer) + self.cost_ns(consumer);
+                let cost_ns = saved_ns + draft.cost.ns - before_ns;
+                Reason::NoGain { saved_ns, cost_ns: cost_ns.max(0.0) }
+            }
+        }
     }
+}
+
+/// The first rule that joins a producer with each of the consumers.
+fn find_rule<'d>(
+    producer: &Draft,
+    consumers: impl IntoIterator<Item = &'d Draft> + Clone,
+) -> Option<&'static Rule> {
+    let template = &producer.structure.template;
+    let joins = |rule: &&&Rule| {
+        consumers.clone().into_iter().all(|c| (rule.matches)(template, &c.structure.template))
+    };
+    RULES.iter().find(joins).copied()
+}
+
+/// A gain in the steps that gains are compared in.
+fn steps(gain_ns: f64) -> i64 {
+    (gain_ns / GAIN_STEP_NS).round() as i64
 }

@@ -1,11 +1,11 @@
 //! The passes, as data, and the one driver that runs them.
 
 use super::context::Context;
-use super::cost::traffic;
-use super::partition::{self, Draft};
+use super::draft::Draft;
 use super::structure::Template;
 use super::{
-    Decision, Kernel, OperandPlace, Options, Place, Plan, buffers, cost, inline, operand, schedule,
+    Decision, Kernel, OperandPlace, Options, Place, Plan, buffers, cost, inline, operand,
+    partition, schedule,
 };
 use crate::ir::{Graph, VerifyError};
 use crate::target::{REFERENCE, family_shared_bytes};
@@ -221,16 +221,15 @@ fn schedule(state: &mut State<'_>) -> Result<(), CompileError> {
         .iter()
         .enumerate()
         .map(|(index, draft)| {
-            let (loads, stores) = traffic(&state.cx, &draft.members);
-            let values = [&loads[..], &stores[..]].concat();
+            let values = [&draft.loads[..], &draft.stores].concat();
             Kernel {
                 name: format!("{prefix}_{index}"),
                 members: draft.members.clone(),
                 launch: schedule::launch(graph, &draft.structure, &values),
                 structure: draft.structure.clone(),
+                loads: draft.loads.clone(),
+                stores: draft.stores.clone(),
                 cost: draft.cost,
-                loads,
-                stores,
             }
         })
         .collect();

@@ -5,6 +5,7 @@
 
 mod attention;
 mod elements;
+mod pins;
 mod products;
 mod rows;
 mod views;
@@ -33,6 +34,8 @@ pub struct GraphOptions {
     pub narrow: bool,
     /// An `argmax` at the end, which a difference in the last bit may change.
     pub argmax: bool,
+    /// Pins on some values. They are drawn last: without them, the graph of a seed is the same.
+    pub pins: bool,
 }
 
 impl Default for GraphOptions {
@@ -44,6 +47,7 @@ impl Default for GraphOptions {
             attention: true,
             narrow: true,
             argmax: true,
+            pins: false,
         }
     }
 }
@@ -81,7 +85,11 @@ pub fn random_graph(seed: u64, options: GraphOptions) -> Graph {
     let (pool, returned) = (Vec::new(), Vec::new());
     let mut builder = Builder { graph, rng, options, rows, index: None, pool, returned };
     builder.block();
-    args_first(&builder.graph)
+    let mut graph = args_first(&builder.graph);
+    if options.pins {
+        pins::pin_some(&mut graph, &mut builder.rng);
+    }
+    graph
 }
 
 /// The same graph with its arguments before all other values, as the text form has them.
