@@ -31,7 +31,7 @@ fn section(text: &str, language: &str) -> std::ops::Range<usize> {
 fn the_plan_and_the_kernel_are_what_the_readme_shows() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let mut readme = std::fs::read_to_string(&path).unwrap();
-    let kernel = model::mlp::CUDA.find("FL_KERNEL(256) mlp_1(").expect("the second kernel");
+    let kernel = model::mlp::CUDA.find("FL_KERNEL(256, 1) mlp_1(").expect("the second kernel");
     let texts = [("text", model::mlp::EXPLAIN), ("cuda", &model::mlp::CUDA[kernel..])];
     for (language, found) in texts {
         let place = section(&readme, language);

@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn kernels_are_found_by_their_declarations() {
-        let text = "#define FL_KERNEL(threads) static void\nFL_KERNEL(256) layer_b1_0(\n    int rows) {\n}\nFL_KERNEL(32) tail(int rows) {}\n";
+        let text = "#define FL_KERNEL(threads, blocks) static void\nFL_KERNEL(256, 1) layer_b1_0(\n    int rows) {\n}\nFL_KERNEL(32, 2) tail(int rows) {}\n";
         assert_eq!(kernel_names(text).collect::<Vec<_>>(), ["layer_b1_0", "tail"]);
     }
 }

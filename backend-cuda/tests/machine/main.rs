@@ -62,7 +62,7 @@ fn the_machine_does_what_it_does() {
 /// What is wrong with a kernel of this body, run by two blocks of 64 threads on 128 words `x`,
 /// 128 words `out` and a shared array of 64 numbers.
 fn fault_of(emulator: &fuseline_cuda::emulate::Emulator, body: &str) -> Option<FaultKind> {
-    let kernel = "FL_KERNEL(64) probe(const int* FL_RESTRICT x, int* FL_RESTRICT out, int rows) {\n\
+    let kernel = "FL_KERNEL(64, 1) probe(const int* FL_RESTRICT x, int* FL_RESTRICT out, int rows) {\n\
         FL_SHARED_FLOATS(shared, 0, 64);\nconst int t = fl_thread(), b = fl_block();\n";
     let helpers: Vec<&str> = fuseline_cuda::emit::HELPERS.iter().map(|(_, text)| *text).collect();
     let source = format!("{}\n{kernel}{body}\n}}\n", helpers.join("\n"));
@@ -257,7 +257,7 @@ fn a_launch_must_fit_its_kernel() {
     let Some(emulator) = required(Options::default()) else { return };
     let twice = emulator.compile(&[&source(), &source()]).unwrap_err().to_string();
     assert!(twice.contains("two kernels of one library have this name"), "{twice}");
-    let broken = emulator.compile(&["FL_KERNEL(32) broken(int rows) { return rows }"]);
+    let broken = emulator.compile(&["FL_KERNEL(32, 1) broken(int rows) { return rows }"]);
     assert!(matches!(broken, Err(Error::Compile { .. })), "{broken:?}");
     let library = emulator.compile(&[&source()]).unwrap();
     let shape = Shape { n_blocks: 1, n_threads: 64, shared_bytes: 0 };

@@ -172,14 +172,26 @@ pub(crate) fn blocks(linear: &Linear) -> Vec<GroupBlocks> {
     linear.groups.iter().map(of_group).collect()
 }
 
-/// Teams, warps, and chunks that they load ahead.
+/// Teams, warps, and chunks that they load ahead: fewer warps where a large operand leaves little
+/// shared memory.
 pub(crate) fn launch(graph: &Graph, linear: &Linear, n_parts: usize) -> MatrixLaunch {
+    let of_warps = |warps| launch_of(graph, linear, n_parts, warps);
+    let fits = |launch: &MatrixLaunch| {
+        4 * shared(graph, linear, n_parts, *launch).n_floats <= family_shared_bytes()
+    };
+    let [least, most] = WARPS;
+    let mut launches = [most, most / 2, least].map(of_warps).into_iter();
+    launches.find(fits).unwrap_or_else(|| of_warps(least))
+}
+
+/// The same with up to `most` warps.
+fn launch_of(graph: &Graph, linear: &Linear, n_parts: usize, most: usize) -> MatrixLaunch {
     let n_chunks = n_chunks(graph, linear).max(1);
     let tasks = blocks(linear).iter().map(|blocks| blocks.n_tiles).max().unwrap_or(1);
     // As many members as there are warps for, and chunks.
-    let team = (WARPS[1] / tasks.clamp(1, WARPS[1])).min(n_chunks);
+    let team = (most / tasks.clamp(1, most)).min(n_chunks);
     let team = if team.is_power_of_two() { team } else { team.next_power_of_two() / 2 };
-    let n_teams = tasks.clamp(WARPS[0].div_ceil(team), WARPS[1] / team);
+    let n_teams = tasks.clamp(WARPS[0].div_ceil(team), most / team);
     let direct = team == 1 && n_parts == 1;
     let launch = MatrixLaunch { n_teams, team, direct, depth: 0 };
     let chunk_bytes = 4 * launch.n_warps() * chunk_floats(graph, linear);
