@@ -1,4 +1,4 @@
-//! The README's block has the plan and the kernel that the README shows. `BLESS=1` writes them
+//! The README's block has the plan and the loop that the README shows. `BLESS=1` writes them
 //! into it, to be read.
 
 use fuseline::prelude::*;
@@ -27,12 +27,29 @@ fn section(text: &str, language: &str) -> std::ops::Range<usize> {
     start..start + len
 }
 
+/// The loop over a kernel's weights, without its indentation.
+fn main_loop(source: &str, kernel: &str) -> String {
+    let kernel = source.find(&format!(") {kernel}(")).expect("the kernel is there");
+    let lines = source[kernel..].lines().skip_while(|line| !line.contains("for (int c = c_begin"));
+    let mut lines = lines.peekable();
+    let indent = lines.peek().map_or(0, |line| line.len() - line.trim_start().len());
+    let end = format!("{}}}", " ".repeat(indent));
+    let mut text = String::new();
+    for line in lines {
+        text += &format!("{}\n", line.get(indent..).unwrap_or(""));
+        if line == end {
+            break;
+        }
+    }
+    text
+}
+
 #[test]
 fn the_plan_and_the_kernel_are_what_the_readme_shows() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let mut readme = std::fs::read_to_string(&path).unwrap();
-    let kernel = model::mlp::CUDA.find("FL_KERNEL(256, 1) mlp_1(").expect("the second kernel");
-    let texts = [("text", model::mlp::EXPLAIN), ("cuda", &model::mlp::CUDA[kernel..])];
+    let main_loop = main_loop(model::mlp::CUDA, "mlp_1");
+    let texts = [("text", model::mlp::EXPLAIN), ("cuda", &main_loop)];
     for (language, found) in texts {
         let place = section(&readme, language);
         if std::env::var_os("BLESS").is_some_and(|bless| bless == "1") {

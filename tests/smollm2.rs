@@ -249,13 +249,10 @@ fn a_gpu_gives_every_token_and_logit() {
 #[test]
 fn a_layer_is_five_kernels_and_an_operation_one_without_fusion() {
     use blocks::smollm2::cache_f32::layer;
-    let one_row = layer::EXPLAIN.lines().next().unwrap();
-    assert!(one_row.contains("rows 1  kernels 5"), "{one_row}");
-    // With more rows it is cheaper to compute each norm once, as measured.
     let reports = layer::EXPLAIN.lines().filter(|line| line.starts_with("layer  rows"));
     let n_kernels: Vec<&str> =
         reports.filter_map(|line| line.split("kernels ").nth(1)?.split(' ').next()).collect();
-    assert_eq!(n_kernels, ["5", "5", "6", "7", "7"]);
+    assert_eq!(n_kernels, ["5", "5", "5", "5", "5"]);
     let options = LoadOptions::default().fusion(false);
     let apart = layer::load_with(&Device::cpu(), options).unwrap();
     // 2 norms, 7 linears, 2 rotations, append, attend, 2 sums, silu, product.

@@ -47,7 +47,7 @@ pub mod smollm2 {
 
     /// One layer: attention and MLP, planned together. Five kernels for one row or two; with more
     /// rows the planner finds it cheaper to compute the norms once, in kernels of their own.
-    #[budget(max_launches = 7, deny(product_buffer))]
+    #[budget(max_launches = 5, deny(product_buffer))]
     pub fn layer(
         x: Tensor<f32, B, D>,
         attn_norm: Tensor<f32, D>,

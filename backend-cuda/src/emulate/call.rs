@@ -10,7 +10,7 @@ use fuseline_core::dtype::DType;
 use fuseline_core::format::{Packed, WeightLayout};
 use fuseline_core::ir::{Graph, Op, Type, ValueId};
 use fuseline_core::oracle::{self, Datum};
-use fuseline_core::plan::{Kernel, Place, Plan};
+use fuseline_core::plan::{Kernel, Multiply, Place, Plan, Template};
 use std::collections::BTreeMap;
 
 /// What one call left.
@@ -450,7 +450,11 @@ impl<'a> Call<'a> {
         let once = alone && rounded_once(graph, &kernel.members, check.value);
         let narrow = if alone { is_narrow(graph, &kernel.members) } else { true };
         let slack = self.slack[usize::from(narrow)][check.from.index()];
-        let bounds = Bounds::new(check.dtype, check.n_written, slack, bound, once);
+        let is_exact = !matches!(
+            &kernel.structure.template,
+            Template::Linear(linear) if linear.multiply == Multiply::Matrix { n_parts: 2 }
+        );
+        let bounds = Bounds::new(check.dtype, check.n_written, slack, bound, once, is_exact);
         let difference = compare(check.expected, &found, &bounds);
         let Some(element) = difference.first else {
             self.outcome.worst_error = self.outcome.worst_error.max(difference.worst);

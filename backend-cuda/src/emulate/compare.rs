@@ -156,8 +156,16 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     /// For `n` elements of a type that kernels with this [`limit`] store. A narrow type that is
-    /// rounded to once, from sums with errors of a float, has few elements that go the other way.
-    pub fn new(dtype: DType, n: usize, slack: f64, limit: f64, rounded_once: bool) -> Bounds {
+    /// rounded to once, from sums with errors of a float, has few elements that go the other way;
+    /// some more where operands of products are not exact.
+    pub fn new(
+        dtype: DType,
+        n: usize,
+        slack: f64,
+        limit: f64,
+        rounded_once: bool,
+        is_exact: bool,
+    ) -> Bounds {
         let slack = if dtype == DType::I32 { 0.0 } else { slack };
         let (limit, narrow) = match dtype {
             DType::I32 => (0.0, false),
@@ -165,7 +173,8 @@ impl Bounds {
             DType::F16 => (limit.max(1e-3), true),
             DType::BF16 => (limit.max(4e-3), true),
         };
-        let max_rounded = if narrow && rounded_once { 2 + n / 50 } else { n };
+        let few = if is_exact { n / 50 } else { n / 8 };
+        let max_rounded = if narrow && rounded_once { 2 + few } else { n };
         Bounds { limit, slack, max_rounded }
     }
 }
@@ -226,7 +235,7 @@ mod tests {
     use fuseline_core::format::builtin;
 
     fn bounds(dtype: DType, n: usize) -> Bounds {
-        Bounds::new(dtype, n, 0.0, F32_LIMIT, true)
+        Bounds::new(dtype, n, 0.0, F32_LIMIT, true, true)
     }
 
     #[test]

@@ -87,6 +87,9 @@ impl CudaProgram {
     }
 }
 
+/// What every buffer's address is a multiple of.
+const ALIGN_BYTES: u64 = 16;
+
 fn source_of(plan: &Plan, signature: &Signature, param: Param) -> Source {
     let (firsts, first_output) = signature.handles();
     let graph = plan.graph();
@@ -113,7 +116,17 @@ impl Executable for CudaProgram {
         let device = &self.device.0;
         let mut pointers = Vec::with_capacity(bound.uses.len());
         for place in &bound.uses {
-            pointers.push(CudaBuffer::of(place.buffer, device)?.pointer());
+            let pointer = CudaBuffer::of(place.buffer, device)?.pointer();
+            // Kernels load sixteen bytes at once. What the device allocates begins at a multiple of
+            // 256, but a view of others' memory may begin anywhere.
+            if place.bytes > 0 && !pointer.is_multiple_of(ALIGN_BYTES) {
+                let message = format!(
+                    "{} begins at an address that is no multiple of {ALIGN_BYTES} bytes",
+                    place.what
+                );
+                return Err(BackendError::Device { message });
+            }
+            pointers.push(pointer);
         }
         if bound.rows == 0 {
             return Ok(());

@@ -6,23 +6,27 @@
 //! `bf16` *parts* that add up to it, each a column of its own: with one or two rows these columns
 //! would be empty otherwise. Group scales and offsets are applied to the sums of a group, in `f32`.
 //!
-//! | rows of `x` | parts | what is multiplied |
+//! | `x` | parts | what is multiplied |
 //! |---|---|---|
-//! | any, rounded to `bf16` by the program | 1 | `x` itself |
-//! | 1, 2 | 3 | `x` itself: three times 8 bits are all 24 |
-//! | more | 2 | `x` to 16 bits: off by at most 2⁻¹⁷ of itself |
+//! | rounded to `bf16` by the program | 1 | `x` itself |
+//! | few rows | 3 | `x` itself: three times 8 bits are all 24 |
+//! | more than fit in shared memory so | 2 | `x` to 16 bits: off by at most 2⁻¹⁷ of itself |
 //!
 //! The outputs are divided into *tasks*, the same tile of every segment, and the tasks evenly among
 //! the blocks. A *team* of warps works on a task and divides its chunks among its members, whose sums
 //! meet in shared memory in a fixed order; where a block has many tasks, a team is one warp.
 
 use super::context::Context;
-use super::schedule::GroupBlocks;
+use super::schedule::{self, GroupBlocks};
 use super::structure::{Group, Linear, PairOrder, Segment};
 use crate::dtype::DType;
 use crate::format::{CHUNK_BYTES, PIECE, TILE_ROWS, Tiles, WeightFormat};
 use crate::ir::{Graph, Op, Type, ValueId};
 use crate::target::family_shared_bytes;
+
+/// Parts that an `f32` is, and the fewest that it is split into.
+const EXACT_PARTS: usize = 3;
+const FEWEST_PARTS: usize = 2;
 
 /// How a linear's products are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,12 +113,26 @@ pub(crate) fn multiply(cx: &Context<'_>, linear: &Linear) -> Multiply {
     }
     let source = &graph[cx.source(linear.x)];
     let rounded = matches!(source.op, Op::Cast(DType::BF16)) || source.ty.dtype() == DType::BF16;
-    let n_parts = match linear.n_rows {
-        _ if rounded => 1,
-        0..=2 => 3,
-        _ => 2,
+    Multiply::Matrix { n_parts: if rounded { 1 } else { EXACT_PARTS } }
+}
+
+/// The kernel on matrix instructions, if it can be: its operand in as many parts as fit in shared
+/// memory; if none do and there is nothing to compute, read where it is.
+pub(crate) fn fitted(cx: &Context<'_>, linear: &Linear, computes: bool) -> Option<Linear> {
+    let graph = cx.graph;
+    let Multiply::Matrix { n_parts } = multiply(cx, linear) else { return None };
+    let fewest = n_parts.min(FEWEST_PARTS);
+    let places = [(n_parts, true), (fewest, true), (fewest, false)];
+    let with = |(n_parts, staged)| Linear {
+        staged,
+        multiply: Multiply::Matrix { n_parts },
+        ..linear.clone()
     };
-    Multiply::Matrix { n_parts }
+    let legal = |linear: &Linear| {
+        let has_source = linear.staged || !(computes || has_offsets(graph, linear));
+        has_source && schedule::linear_shared_bytes(graph, linear) <= cx.shared_bytes
+    };
+    places.map(with).into_iter().find(legal)
 }
 
 /// A linear's format and elements of a row.

@@ -390,18 +390,8 @@ fn linear_kernel(
     let groups = groups(cx, members, linears, n_rows)?;
     let multiply = Multiply::Lanes;
     let mut linear = Linear { x, n_rows, k, row_ops, staged: true, multiply, groups };
-    linear.multiply = matrix::multiply(cx, &linear);
-    if linear.multiply != Multiply::Lanes {
-        let fits =
-            |linear: &Linear| schedule::linear_shared_bytes(graph, linear) <= cx.shared_bytes;
-        let staged = fits(&linear);
-        // What is only read can be read where it is.
-        linear.staged = staged || !prologue.is_empty() || matrix::has_offsets(graph, &linear);
-        if fits(&linear) {
-            return Ok(Structure { template: Template::Linear(linear), prologue, epilogue });
-        }
-        linear.staged = true;
-        linear.multiply = Multiply::Lanes;
+    if let Some(linear) = matrix::fitted(cx, &linear, !prologue.is_empty()) {
+        return Ok(Structure { template: Template::Linear(linear), prologue, epilogue });
     }
     let need_bytes = schedule::linear_shared_bytes(graph, &linear);
     if need_bytes > cx.shared_bytes {
