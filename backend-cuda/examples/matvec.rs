@@ -154,11 +154,9 @@ fn random_weight(format: &WeightFormat, n: usize, k: usize, rng: &mut Rng) -> Pa
         Some(dtype) => {
             let some: Vec<f64> = (0..4096).map(|_| rng.signed()).collect();
             let some = dtype.encode(&some);
-            let mut at = 0;
-            for chunk in codes.chunks_mut(some.len()) {
+            for (at, chunk) in codes.chunks_mut(some.len()).enumerate() {
                 let from = (at * 5003) % (some.len() / 8) * 4;
                 chunk.copy_from_slice(&some.repeat(2)[from..][..chunk.len()]);
-                at += 1;
             }
         }
         None => codes.chunks_mut(8).for_each(|bytes| {

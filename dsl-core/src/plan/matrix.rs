@@ -198,6 +198,8 @@ pub(crate) fn launch(graph: &Graph, linear: &Linear, n_parts: usize) -> MatrixLa
         4 * shared(graph, linear, n_parts, *launch).n_floats <= family_shared_bytes()
     };
     let [least, most] = WARPS;
+    // The sums of many columns take more registers than half of a block's threads have.
+    let most = if n_columns(linear, n_parts) > 32 { most / 2 } else { most };
     let mut launches = [most, most / 2, least].map(of_warps).into_iter();
     launches.find(fits).unwrap_or_else(|| of_warps(least))
 }
@@ -249,9 +251,10 @@ fn chunk_floats(graph: &Graph, linear: &Linear) -> usize {
 }
 
 /// Blocks whose registers a multiprocessor is to have room for.
-pub(crate) fn bounded_blocks(launch: MatrixLaunch, n_columns: usize) -> usize {
-    // More columns have more sums.
-    let warps = if n_columns > 8 { BOUNDED_WARPS / 2 } else { BOUNDED_WARPS };
+pub(crate) fn bounded_blocks(launch: MatrixLaunch, linear: &Linear, n_parts: usize) -> usize {
+    // More columns have more sums, and an operand that is read where it is comes through registers.
+    let many = n_columns(linear, n_parts) >= 8 || !linear.staged;
+    let warps = if many { BOUNDED_WARPS / 2 } else { BOUNDED_WARPS };
     (warps / launch.n_warps()).max(1)
 }
 

@@ -109,7 +109,7 @@ pub(crate) fn launch(graph: &Graph, structure: &Structure, values: &[ValueId]) -
             let n_threads = matrix.map_or(THREADS, |launch| 32 * launch.n_warps());
             let resident_blocks = match (linear.multiply, matrix) {
                 (Multiply::Matrix { n_parts }, Some(launch)) => {
-                    matrix::bounded_blocks(launch, matrix::n_columns(linear, n_parts))
+                    matrix::bounded_blocks(launch, linear, n_parts)
                 }
                 _ => 1,
             };

@@ -6,26 +6,27 @@
 use super::super::format::prefix;
 use super::super::scope::Context;
 use super::super::text::Body;
-use super::{Teams, Tile, order_text, stage};
+use super::ring::{Ring, ring_text};
+use super::{Teams, Tile, stage};
 use fuseline_core::dtype::DType;
-use fuseline_core::format::{CHUNK_BYTES, CodeMap, TILE_ROWS, Tiles, WeightFormat};
+use fuseline_core::format::{TILE_ROWS, Tiles, WeightFormat};
 use fuseline_core::ir::{Type, ValueId};
 use fuseline_core::plan::matrix::{
     MatrixLaunch, MatrixShared, group_words, n_chunks, n_columns, shared, task_outputs, tiles,
 };
 use fuseline_core::plan::schedule::GroupBlocks;
-use fuseline_core::plan::{Group, Linear, PairOrder, Segment};
+use fuseline_core::plan::{Group, Linear, Segment};
 
 /// One tile of a segment: what a warp loads 64 bytes of each row of.
-struct Part<'a> {
+pub(super) struct Part<'a> {
     /// The tile's place among the segment's.
-    tile: usize,
-    linear: ValueId,
+    pub tile: usize,
+    pub linear: ValueId,
     /// The segment's first tile in the weight.
-    first_tile: usize,
-    name: String,
-    format: &'a WeightFormat,
-    tiles: Tiles,
+    pub first_tile: usize,
+    pub name: String,
+    pub format: &'a WeightFormat,
+    pub tiles: Tiles,
 }
 
 impl Part<'_> {
@@ -36,16 +37,16 @@ impl Part<'_> {
 }
 
 /// What the text of one kernel is made with.
-struct Matrix<'a> {
-    cx: &'a Context<'a>,
-    linear: &'a Linear,
-    n_parts: usize,
-    launch: MatrixLaunch,
-    shared: MatrixShared,
-    n_columns: usize,
+pub(super) struct Matrix<'a> {
+    pub cx: &'a Context<'a>,
+    pub linear: &'a Linear,
+    pub n_parts: usize,
+    pub launch: MatrixLaunch,
+    pub shared: MatrixShared,
+    pub n_columns: usize,
     /// Instructions side by side that the columns take.
-    n_wide: usize,
-    n_chunks: usize,
+    pub n_wide: usize,
+    pub n_chunks: usize,
 }
 
 /// The whole kernel.
@@ -100,9 +101,9 @@ pub(super) fn kernel(
         let last = n_columns - 1;
         body.line(format!("const int lane_column = lane_row < {last} ? lane_row : {last};"));
     }
+    body.line(format!("const int team = warp / {};", launch.team));
+    body.line(format!("const int member = warp % {};", launch.team));
     let (team, n_chunks) = (launch.team, kernel.n_chunks);
-    body.line(format!("const int team = warp / {team};"));
-    body.line(format!("const int member = warp % {team};"));
     body.line(format!("const int c_begin = member * {n_chunks} / {team};"));
     body.line(format!("const int c_end = (member + 1) * {n_chunks} / {team};"));
     super::each_group(cx, body, linear, |body, group, blocks| kernel.group(body, group, blocks));
@@ -131,7 +132,7 @@ impl<'a> Matrix<'a> {
     /// The tasks of one group.
     fn group(&self, body: &mut Body, group: &Group, blocks: GroupBlocks) {
         let parts = self.parts(group);
-        let (depth, n_wide) = (self.launch.depth, self.n_wide);
+        let n_wide = self.n_wide;
         let outputs = task_outputs(group);
         let n_tasks = group.len.div_ceil(outputs);
         let block = match blocks.first {
@@ -146,12 +147,14 @@ impl<'a> Matrix<'a> {
         body.line(format!(
             "const int last_task = (int)((long long)({block} + 1) * {n_tasks} / {n_blocks});"
         ));
-        self.declare_ring(body, &parts);
+        let ring = Ring { launch: self.launch, shared: &self.shared };
+        ring.declare(body, &parts);
+        let depth = self.launch.depth;
         body.line("// What the warp asks for next; it asks for the first chunks before it waits.");
         body.line("int next_task = c_begin < c_end ? first_task + team : last_task;");
         body.line("int next_c = c_begin;");
         body.open(format!("for (int slot = 0; slot < {depth}; slot++) {{"));
-        self.ask(body, group, &parts);
+        ring.ask(body, group, &parts);
         body.close();
         body.line("fl_begin_kernel();");
         let bits = parts.first().map_or(4, |part| part.format.bits);
@@ -176,8 +179,11 @@ impl<'a> Matrix<'a> {
         body.line(format!("float sum[{}][{n_wide}][4] = {{}};", parts.len()));
         body.open("for (int c = c_begin; c < c_end; c++) {");
         body.line(format!("fl_copy_wait<{}>();", depth - 1));
+        if self.is_ahead() {
+            self.read_ahead(body, &parts);
+        }
         self.multiply(body, &parts);
-        self.ask(body, group, &parts);
+        ring.ask(body, group, &parts);
         body.line(format!("slot = slot + 1 < {depth} ? slot + 1 : 0;"));
         body.close();
         if self.launch.direct {
@@ -212,101 +218,36 @@ impl<'a> Matrix<'a> {
         body.close();
     }
 
-    /// The arrays that chunks in flight arrive in: each lane copies what it alone reads.
-    fn declare_ring(&self, body: &mut Body, parts: &[Part<'_>]) {
-        let n_slots = self.launch.n_warps() * self.launch.depth;
-        let (mut at, _) = self.shared.ring;
-        let n_words = n_slots * parts.len() * 64;
-        body.line(format!(
-            "FL_SHARED_WORDS4(ring, {at}, {n_words}); // [{}][{}][tile][2][32]",
-            self.launch.n_warps(),
-            self.launch.depth
-        ));
-        at += 4 * n_words;
-        for (index, part) in parts.iter().enumerate() {
-            let (scales, offsets) = group_words(part.format, &part.tiles);
-            for (what, n_words) in [("scales", scales), ("offsets", offsets)] {
-                if n_words > 0 {
-                    let n = 32 * n_slots * n_words;
-                    body.line(format!("FL_SHARED_WORDS({what}{index}, {at}, {n});"));
-                    at += n;
-                }
-            }
+    /// The column of the operand that a lane multiplies, of the m-th eight. Columns beyond the last
+    /// repeat it; their sums are not stored.
+    fn column(&self) -> String {
+        match self.n_columns.is_multiple_of(8) {
+            true => "8 * m + lane_row".to_string(),
+            false if self.n_wide == 1 => "lane_column".to_string(),
+            false => format!("fl_lesser_i32(8 * m + lane_row, {})", self.n_columns - 1),
         }
     }
 
-    /// Asks for the next chunk of all tiles, if there is one, into place `slot`.
-    fn ask(&self, body: &mut Body, group: &Group, parts: &[Part<'_>]) {
-        let n_tiles = task_outputs(group) / TILE_ROWS;
-        let depth = self.launch.depth;
-        body.open("if (next_task < last_task) {");
-        body.line(format!("const int at_slot = (warp * {depth} + slot) * 32;"));
-        for (index, part) in parts.iter().enumerate() {
-            let tile = match (n_tiles, group.order) {
-                (1, _) | (_, PairOrder::Natural) => "next_task".to_string(),
-                // The first element of the tile, in the order of pairs.
-                (_, order) => {
-                    let e = match part.tile {
-                        0 => format!("(next_task * {n_tiles})"),
-                        tile => format!("(next_task * {n_tiles} + {tile})"),
-                    };
-                    order_tiles(order, &e)
-                }
-            };
-            let tile = match part.first_tile {
-                0 => tile,
-                first => format!("{first} + {tile}"),
-            };
-            body.open("{");
-            body.line(format!("const long long tile = {tile};"));
-            let run = TILE_ROWS * CHUNK_BYTES;
-            body.line(format!(
-                "const long long at = (tile * {} + next_c) * {run} + 16 * lane;",
-                part.tiles.n_chunks
-            ));
-            let name = &part.name;
-            for half in 0..2 {
-                let further = if half == 0 { String::new() } else { format!(" + {}", run / 2) };
-                body.line(format!(
-                    "fl_copy_words4(ring, {} + lane, {name}_codes, at{further});",
-                    ring_text(parts.len(), index, half)
-                ));
-            }
-            let Some(format_group) = part.format.group else {
-                body.close();
-                continue;
-            };
-            let block = match part.tiles.block_chunks {
-                1 => "next_c".to_string(),
-                n => format!("next_c / {n}"),
-            };
-            body.line(format!(
-                "const long long block = (tile * {} + {block}) * 8 + lane_row;",
-                part.tiles.n_blocks()
-            ));
-            let mut plane = |what: &str, dtype: DType| {
-                let n_words = 2 * part.tiles.block_groups * dtype.bytes() / 4;
-                for (at, n) in runs(n_words) {
-                    body.line(format!(
-                        "fl_copy_words<{n}>({what}{index}, (at_slot + lane) * {n_words} + {at}, {name}_{what}, block * {} + {});",
-                        4 * n_words,
-                        4 * at,
-                    ));
-                }
-            };
-            plane("scales", format_group.scale);
-            if let Some(dtype) = format_group.offset {
-                plane("offsets", dtype);
-            }
-            body.close();
-        }
-        body.line("next_c = next_c + 1;");
-        body.open("if (next_c == c_end) {");
-        body.line("next_c = c_begin;");
-        body.line(format!("next_task = next_task + {};", self.launch.n_teams));
+    /// Whether a chunk's elements of the operand are all read before the first is multiplied.
+    fn is_ahead(&self) -> bool {
+        !self.linear.staged && self.n_wide <= 2
+    }
+
+    /// Reads the elements that chunk `c` is multiplied by.
+    fn read_ahead(&self, body: &mut Body, parts: &[Part<'_>]) {
+        let Some(first) = parts.first() else { return };
+        let (pieces, n_wide, bits) = (first.tiles.chunk_pieces(), self.n_wide, first.format.bits);
+        body.line(format!("uint4 x_chunk[{pieces}][{n_wide}];"));
+        body.line("FL_UNROLL");
+        body.open(format!("for (int p = 0; p < {pieces}; p++) {{"));
+        body.line("FL_UNROLL");
+        body.open(format!("for (int m = 0; m < {n_wide}; m++) {{"));
+        body.line(format!("const int column = {};", self.column()));
+        let piece = format!("(c * {pieces} + p)");
+        let words = stage::column(self.cx, body, self.linear, (self.n_parts, bits), &piece);
+        body.line(format!("x_chunk[p][m] = {words};"));
         body.close();
         body.close();
-        body.line("fl_copy_commit();");
     }
 
     /// Multiplies what place `slot` holds of chunk `c`.
@@ -332,29 +273,9 @@ impl<'a> Matrix<'a> {
                 body.line(format!("float x_sum{index}[{n_wide}][2] = {{}};"));
             }
         }
-        // Columns beyond the last repeat it; their sums are not stored.
-        let column = match n_columns.is_multiple_of(8) {
-            true => "8 * m + lane_row".to_string(),
-            false if n_wide == 1 => "lane_column".to_string(),
-            false => format!("fl_lesser_i32(8 * m + lane_row, {})", n_columns - 1),
-        };
+        let column = self.column();
         let piece = format!("(c * {pieces} + p)");
-        let bits = first.format.bits;
-        let n_parts = self.n_parts;
-        let is_ahead = !self.linear.staged && n_wide <= 2;
-        if is_ahead {
-            // All of the chunk's are asked for before the first is used.
-            body.line(format!("uint4 x_chunk[{pieces}][{n_wide}];"));
-            body.line("FL_UNROLL");
-            body.open(format!("for (int p = 0; p < {pieces}; p++) {{"));
-            body.line("FL_UNROLL");
-            body.open(format!("for (int m = 0; m < {n_wide}; m++) {{"));
-            body.line(format!("const int column = {column};"));
-            let words = stage::column(self.cx, body, self.linear, (n_parts, bits), &piece);
-            body.line(format!("x_chunk[p][m] = {words};"));
-            body.close();
-            body.close();
-        }
+        let (bits, n_parts) = (first.format.bits, self.n_parts);
         body.line("FL_UNROLL");
         body.open(format!("for (int p = 0; p < {pieces}; p++) {{"));
         body.line(format!("uint4 x[{n_wide}];"));
@@ -362,7 +283,7 @@ impl<'a> Matrix<'a> {
         body.open(format!("for (int m = 0; m < {n_wide}; m++) {{"));
         if self.linear.staged {
             body.line(format!("x[m] = x_shared[({piece} * {n_columns} + {column}) * 4 + lane_t];"));
-        } else if is_ahead {
+        } else if self.is_ahead() {
             body.line("x[m] = x_chunk[p][m];");
         } else {
             body.line(format!("const int column = {column};"));
@@ -485,127 +406,6 @@ impl<'a> Matrix<'a> {
     fn has_two_chains(&self) -> bool {
         self.n_wide == 1
     }
-
-    /// Puts the sums of a warp that works alone where the epilogue reads them.
-    fn store_tile(&self, body: &mut Body, parts: &[Part<'_>], outputs: usize) {
-        let n_rows = self.linear.n_rows;
-        let n_segments = parts.len() * TILE_ROWS / outputs;
-        for (index, part) in parts.iter().enumerate() {
-            let segment = index * TILE_ROWS / outputs;
-            body.line("FL_UNROLL");
-            body.open(format!("for (int i = 0; i < {}; i++) {{", 4 * self.n_wide));
-            body.line("const int column = i / 4 * 8 + 2 * lane_t + i % 2;");
-            let guard = match n_rows.is_multiple_of(8) {
-                true => String::new(),
-                false => format!("if (column < {n_rows}) "),
-            };
-            body.line(format!(
-                "{guard}tile[((team * {n_segments} + {segment}) * {n_rows} + column) * {outputs} + {} + lane_row + i % 4 / 2 * 8] = sum[{index}][i / 4][i % 4];",
-                part.tile * TILE_ROWS
-            ));
-            body.close();
-        }
-    }
-
-    /// Puts a warp's sums into shared memory.
-    fn store_sums(&self, body: &mut Body, parts: &[Part<'_>]) {
-        let (team, n_columns) = (self.launch.team, self.n_columns);
-        let n_parts = parts.len();
-        body.line("FL_UNROLL");
-        body.open(format!("for (int s = 0; s < {n_parts}; s++) {{"));
-        body.line("FL_UNROLL");
-        body.open(format!("for (int m = 0; m < {}; m++) {{", self.n_wide));
-        body.line("FL_UNROLL");
-        body.open("for (int i = 0; i < 4; i++) {");
-        body.line("const int column = 8 * m + 2 * lane_t + i % 2;");
-        body.line(format!(
-            "const int at = (((team * {n_parts} + s) * {team} + member) * {n_columns} + column) * {TILE_ROWS} + lane_row + i / 2 * 8;"
-        ));
-        let guard = match n_columns.is_multiple_of(8) {
-            true => String::new(),
-            false => format!("if (column < {n_columns}) "),
-        };
-        body.line(format!("{guard}sums[at] = sum[s][m][i];"));
-        body.close();
-        body.close();
-        body.close();
-    }
-
-    /// Adds the sums of all members and of all parts of `x`: of a warp's own task, or of those of
-    /// all teams.
-    fn reduce(&self, body: &mut Body, parts: &[Part<'_>], outputs: usize, is_alone: bool) {
-        let (team, n_columns, n_rows) = (self.launch.team, self.n_columns, self.linear.n_rows);
-        let (n_parts, per_part) = (parts.len(), self.linear.n_rows * TILE_ROWS);
-        let per_task = n_parts * per_part;
-        if is_alone {
-            body.open(format!("for (int i = lane; i < {per_task}; i += 32) {{"));
-            body.line("const int own = team;");
-        } else {
-            body.open(format!(
-                "for (int i = fl_thread(); i < {}; i += {}) {{",
-                self.launch.n_teams * per_task,
-                32 * self.launch.n_warps()
-            ));
-            body.line(format!("const int own = i / {per_task};"));
-            body.line("if (round + own >= last_task) break;");
-        }
-        body.line(format!("const int s = i % {per_task} / {per_part};"));
-        body.line(format!("const int r = i % {per_part} / {TILE_ROWS};"));
-        body.line(format!("const int l = i % {TILE_ROWS};"));
-        body.line("float total = 0.0f;");
-        body.line("FL_UNROLL");
-        body.open(format!("for (int w = 0; w < {team}; w++) {{"));
-        body.line("FL_UNROLL");
-        body.open(format!("for (int part = 0; part < {}; part++) {{", self.n_parts));
-        body.line(format!(
-            "total = total + sums[(((own * {n_parts} + s) * {team} + w) * {n_columns} + part * {n_rows} + r) * {TILE_ROWS} + l];"
-        ));
-        body.close();
-        body.close();
-        let n_tiles = outputs / TILE_ROWS;
-        let n_segments = n_parts / n_tiles;
-        let (segment, column) = match n_tiles {
-            1 => ("s".to_string(), "l".to_string()),
-            n => (format!("s / {n}"), format!("s % {n} * {TILE_ROWS} + l")),
-        };
-        body.line(format!(
-            "tile[((own * {n_segments} + {segment}) * {n_rows} + r) * {outputs} + {column}] = total;"
-        ));
-        body.close();
-    }
-}
-
-/// The tile of a weight that is the e-th in the order of pairs, where a pair is of two tiles.
-fn order_tiles(order: PairOrder, e: &str) -> String {
-    match order {
-        PairOrder::Natural => e.to_string(),
-        PairOrder::Halves { head_dim, rotary } => {
-            let order =
-                PairOrder::Halves { head_dim: head_dim / TILE_ROWS, rotary: rotary / TILE_ROWS };
-            format!("({})", order_text(order, 1).replace('e', e))
-        }
-    }
-}
-
-/// Loads of 4, 2 or 1 words that make up `n_words`: where each begins, and its words.
-fn runs(n_words: usize) -> Vec<(usize, usize)> {
-    let mut at = 0;
-    let mut runs = Vec::new();
-    while at < n_words {
-        let n = [4, 2, 1].into_iter().find(|n| at + n <= n_words).unwrap_or(1);
-        runs.push((at, n));
-        at += n;
-    }
-    runs
-}
-
-/// Where a half of a tile's chunk is in the ring, less the lane.
-fn ring_text(n_parts: usize, part: usize, half: usize) -> String {
-    let times = 2 * n_parts;
-    match 2 * part + half {
-        0 => format!("at_slot * {times}"),
-        at => format!("at_slot * {times} + {}", 32 * at),
-    }
 }
 
 /// The number of group `at` for a row (0) or the row 8 further (1), of words that hold both;
@@ -617,69 +417,5 @@ fn number_text(dtype: DType, words: &str, at: &str, row: usize) -> String {
         (DType::BF16, 0) => format!("fl_from_bits({words}{at}] << 16)"),
         (DType::BF16, _) => format!("fl_from_bits({words}{at}] & 0xffff0000u)"),
         (DType::F32 | DType::I32, row) => format!("fl_from_bits({words}2 * ({at}) + {row}])"),
-    }
-}
-
-/// The function that gives the four pairs of `bf16` of one piece of a lane's 16 bytes.
-pub(crate) fn pairs_function(format: &WeightFormat) -> String {
-    let name = prefix(format);
-    let flip = match (&format.code, format.bits) {
-        (CodeMap::Signed, 4) => " ^ 0x88888888u",
-        (CodeMap::Signed, _) => " ^ 0x80808080u",
-        _ => "",
-    };
-    let bias = match (&format.code, format.bits) {
-        (CodeMap::Unsigned { bias }, _) => *bias as f32,
-        (CodeMap::Signed, 4) => 8.0,
-        (CodeMap::Signed, _) => 128.0,
-        _ => 0.0,
-    };
-    let lines = match format.bits {
-        4 => {
-            // As bf16, which is the upper half of an f32.
-            let less = (-(128.0 + bias)).to_bits() >> 16;
-            let less = less << 16 | less;
-            format!(
-                "    const unsigned word = fl_component(codes, p){flip};
-    FL_UNROLL
-    for (int i = 0; i < 4; i++) pairs[i] = fl_add_bf16x2(fl_nibbles_bf16(word, i), {less:#x}u);
-"
-            )
-        }
-        8 => {
-            let less = 8_388_608.0 + bias;
-            format!(
-                "    FL_UNROLL
-    for (int i = 0; i < 4; i++) {{
-        const unsigned word = fl_component(codes, 2 * p + i / 2){flip};
-        pairs[i] = fl_bytes_bf16(word, i % 2, {less:.1}f);
-    }}
-"
-            )
-        }
-        _ => "    FL_UNROLL
-    for (int i = 0; i < 4; i++) pairs[i] = fl_component(codes, i);
-"
-        .to_string(),
-    };
-    format!("FL_DEVICE void {name}_pairs(uint4 codes, int p, unsigned* pairs) {{\n{lines}}}\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_loaded_in_the_widest_runs() {
-        assert_eq!(runs(1), [(0, 1)]);
-        assert_eq!(runs(4), [(0, 4)]);
-        assert_eq!(runs(8), [(0, 4), (4, 4)]);
-        assert_eq!(runs(3), [(0, 2), (2, 1)]);
-    }
-
-    #[test]
-    fn tiles_of_pairs_are_half_a_rotation_apart() {
-        let order = PairOrder::Halves { head_dim: 64, rotary: 64 };
-        assert_eq!(order_tiles(order, "(7)"), "((7) / 4 * 4 + (7) % 4 % 2 * 2 + (7) % 4 / 2)");
     }
 }

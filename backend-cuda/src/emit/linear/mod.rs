@@ -4,9 +4,12 @@
 
 mod lanes;
 mod matrix;
+mod pairs;
+mod ring;
 mod stage;
+mod sums;
 
-pub(crate) use matrix::pairs_function;
+pub(crate) use pairs::pairs_function;
 
 use super::index::{Index, delinearize};
 use super::rows;
