@@ -2,7 +2,7 @@
 // what stands for the machine under emulation is to be what the machine does.
 
 // Out: 8 words a thread.
-FL_KERNEL(64) exchanges(const int* FL_RESTRICT words, int* FL_RESTRICT out, int rows) {
+FL_KERNEL(64, 1) exchanges(const int* FL_RESTRICT words, int* FL_RESTRICT out, int rows) {
     const int i = fl_thread();
     const int x = fl_load_i32(words, i);
     const float y = fl_from_bits((unsigned)x);
@@ -18,7 +18,7 @@ FL_KERNEL(64) exchanges(const int* FL_RESTRICT words, int* FL_RESTRICT out, int 
 
 // A warp passes its words along through shared memory, with nothing but its own barrier; then
 // the block does.
-FL_KERNEL(64) barriers(const int* FL_RESTRICT words, int* FL_RESTRICT out, int rows) {
+FL_KERNEL(64, 1) barriers(const int* FL_RESTRICT words, int* FL_RESTRICT out, int rows) {
     FL_STATIC_SHARED_FLOATS(own, 64);
     FL_SHARED_FLOATS(all, 0, 64);
     const int i = fl_thread();
@@ -35,7 +35,7 @@ FL_KERNEL(64) barriers(const int* FL_RESTRICT words, int* FL_RESTRICT out, int r
 
 // Counters: sums, a sum of floats without rounding, a maximum, a sum by compare-and-exchange, and
 // how many threads found the flag unset.
-FL_KERNEL(64) atomics(const int* FL_RESTRICT words, int* FL_RESTRICT counters, float* FL_RESTRICT sums,
+FL_KERNEL(64, 1) atomics(const int* FL_RESTRICT words, int* FL_RESTRICT counters, float* FL_RESTRICT sums,
                       int rows) {
     const int i = fl_block() * 64 + fl_thread();
     const int x = fl_load_i32(words, i) % 1000;
@@ -52,7 +52,7 @@ FL_KERNEL(64) atomics(const int* FL_RESTRICT words, int* FL_RESTRICT counters, f
 }
 
 // A word's lower half as f16 and as bf16, and its lowest byte in both types of 8 bits.
-FL_KERNEL(64) widen(const int* FL_RESTRICT words, int* FL_RESTRICT out, int rows) {
+FL_KERNEL(64, 1) widen(const int* FL_RESTRICT words, int* FL_RESTRICT out, int rows) {
     const int i = fl_block() * 64 + fl_thread();
     if (i >= rows) return;
     const unsigned x = (unsigned)fl_load_i32(words, i);
@@ -61,7 +61,7 @@ FL_KERNEL(64) widen(const int* FL_RESTRICT words, int* FL_RESTRICT out, int rows
 }
 
 // A word as a number, in both types of 16 bits.
-FL_KERNEL(64) narrow(const int* FL_RESTRICT words, int* FL_RESTRICT out, int rows) {
+FL_KERNEL(64, 1) narrow(const int* FL_RESTRICT words, int* FL_RESTRICT out, int rows) {
     const int i = fl_block() * 64 + fl_thread();
     if (i >= rows) return;
     const float x = fl_from_bits((unsigned)fl_load_i32(words, i));
@@ -70,7 +70,7 @@ FL_KERNEL(64) narrow(const int* FL_RESTRICT words, int* FL_RESTRICT out, int row
 }
 
 #if defined(FL_HOST) || __CUDA_ARCH__ >= 890
-FL_KERNEL(64) widen_bytes(const int* FL_RESTRICT words, int* FL_RESTRICT out, int rows) {
+FL_KERNEL(64, 1) widen_bytes(const int* FL_RESTRICT words, int* FL_RESTRICT out, int rows) {
     const int i = fl_block() * 64 + fl_thread();
     if (i >= rows) return;
     const unsigned x = (unsigned)fl_load_i32(words, i);
@@ -78,7 +78,7 @@ FL_KERNEL(64) widen_bytes(const int* FL_RESTRICT words, int* FL_RESTRICT out, in
     fl_store_i32(out, 2 * i + 1, (int)fl_bits(fl_e5m2_to_f32((unsigned char)x)));
 }
 
-FL_KERNEL(64) narrow_bytes(const int* FL_RESTRICT words, int* FL_RESTRICT out, int rows) {
+FL_KERNEL(64, 1) narrow_bytes(const int* FL_RESTRICT words, int* FL_RESTRICT out, int rows) {
     const int i = fl_block() * 64 + fl_thread();
     if (i >= rows) return;
     const float x = fl_from_bits((unsigned)fl_load_i32(words, i));

@@ -18,6 +18,7 @@ const BLOCKS: &[(&str, &str)] = &[
     ("attention", include_str!("blocks/attention.ir")),
     ("dense", include_str!("blocks/dense.ir")),
     ("embed", include_str!("blocks/embed.ir")),
+    ("matrix", include_str!("blocks/matrix.ir")),
     ("mlp", include_str!("blocks/mlp.ir")),
     ("point", include_str!("blocks/point.ir")),
     ("rows", include_str!("blocks/rows.ir")),
