@@ -11,7 +11,7 @@ use fuseline_core::ir::Graph;
 use fuseline_core::oracle::{self, Datum};
 use fuseline_core::plan::{Multiply, Options, Plan, Template, compile};
 use fuseline_core::random::Rng;
-use fuseline_cuda::emulate::{self, Emulator, Options as EmulatorOptions};
+use fuseline_cuda::emulate::{self, Emulator, Options as EmulatorOptions, Process};
 
 /// A product of `rows` rows, of `dtype`.
 fn block(format: &WeightFormat, (rows, n, k): (usize, usize, usize), dtype: DType) -> Graph {
@@ -60,14 +60,26 @@ fn weight(format: &WeightFormat, n: usize, k: usize) -> Packed {
     format.pack_planes(&codes, &scales, &offsets, n, k).unwrap()
 }
 
-/// What emulation computes.
-fn run(emulator: &Emulator, plan: &Plan, rows: usize, args: &[Datum]) -> Vec<f64> {
-    let source = fuseline_cuda::emit::source(std::slice::from_ref(plan));
-    let library = emulator.compile(&[&source]).unwrap();
-    let mut process = emulator.start().unwrap();
-    let number = process.open(&library).unwrap();
-    let outcome = emulate::run(&mut process, number, plan, rows, args).unwrap();
-    outcome.results.into_iter().next().unwrap()
+/// A plan, ready to be emulated.
+struct Emulated<'a> {
+    plan: &'a Plan,
+    process: Process,
+    library: usize,
+}
+
+impl<'a> Emulated<'a> {
+    fn new(emulator: &Emulator, plan: &'a Plan) -> Emulated<'a> {
+        let source = fuseline_cuda::emit::source(std::slice::from_ref(plan));
+        let library = emulator.compile(&[&source]).unwrap();
+        let mut process = emulator.start().unwrap();
+        let library = process.open(&library).unwrap();
+        Emulated { plan, process, library }
+    }
+
+    fn run(&mut self, rows: usize, args: &[Datum]) -> Vec<f64> {
+        let run = emulate::run(&mut self.process, self.library, self.plan, rows, args);
+        run.unwrap().results.into_iter().next().unwrap()
+    }
 }
 
 fn tiled() -> Vec<&'static WeightFormat> {
@@ -85,11 +97,12 @@ fn every_weight_is_multiplied_by_its_element() {
         let plan = compile(&graph, &Options::default()).unwrap();
         assert_eq!(multiply(&plan).0, Multiply::Matrix { n_parts: 1 }, "{}", format.name);
         let packed = weight(format, n, k);
+        let mut emulated = Emulated::new(&emulator, &plan);
         for first in (0..k).step_by(rows) {
             let mut x = vec![0.0; rows * k];
             (0..rows).for_each(|row| x[row * k + first + row] = 1.0);
             let args = [Datum::Tensor(x), Datum::Weight(packed.clone())];
-            let found = run(&emulator, &plan, rows, &args);
+            let found = emulated.run(rows, &args);
             for row in 0..rows {
                 for output in 0..n {
                     let expected = format.decode(&packed, output, first + row);
@@ -150,7 +163,7 @@ fn products_of_any_shape_are_right() {
         let x = (0..rows * k).map(|_| dtype.round(rng.signed())).collect();
         let args = [Datum::Tensor(x), Datum::Weight(weight(format, n, k))];
         // The comparison with the oracle is the emulator's own.
-        let found = run(&emulator, &plan, rows, &args);
+        let found = Emulated::new(&emulator, &plan).run(rows, &args);
         let expected = oracle::run(&graph, rows, &mut args.to_vec()).unwrap().swap_remove(0);
         let scale = expected.iter().fold(0.0f64, |most, x| most.max(x.abs()));
         let pairs = expected.iter().zip(&found);
@@ -178,7 +191,7 @@ fn operands_of_many_rows_are_read_where_they_are() {
         let mut x: Vec<f64> = (0..rows * k).map(|_| dtype.round(rng.signed())).collect();
         x[3 * k + 77] = f64::INFINITY;
         let args = [Datum::Tensor(x), Datum::Weight(weight(format, n, k))];
-        let found = run(&emulator, &plan, rows, &args);
+        let found = Emulated::new(&emulator, &plan).run(rows, &args);
         let infinite = found.iter().filter(|x| !x.is_finite()).count();
         assert_eq!(infinite, n, "only of one row");
     }

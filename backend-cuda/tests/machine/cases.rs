@@ -64,7 +64,67 @@ pub fn cases() -> Vec<Case> {
         Case::of_words("narrow", numbers.clone(), small),
         Case::of_words("widen_bytes", bytes, wide_bytes),
         Case::of_words("narrow_bytes", numbers, small_bytes),
+        Case::of_words("products", words.clone(), products(&words)),
+        Case::of_words("pairs", words.clone(), pairs(&words)),
+        Case { shared_bytes: 1280, ..Case::of_words("copies", words.clone(), copies(&words)) },
     ]
+}
+
+/// By matrices: A is 16 by 16, B is 16 by 8, of whole numbers from bits of the lanes' words.
+fn products(words: &[u32]) -> Vec<u32> {
+    let number = |x: u32, n: usize| f64::from(x >> (2 * n) & 7) - 3.0;
+    let mut out = Vec::new();
+    for (first, warp) in [(0, &words[..32]), (32, &words[32..64])] {
+        let (mut a, mut b) = ([[0.0; 16]; 16], [[0.0; 8]; 16]);
+        for (lane, &x) in warp.iter().enumerate() {
+            let (r, t) = (lane / 4, lane % 4);
+            for j in 0..2 {
+                a[r][2 * t + j] = number(x, j);
+                a[r + 8][2 * t + j] = number(x, 2 + j);
+                a[r][2 * t + 8 + j] = number(x, 4 + j);
+                a[r + 8][2 * t + 8 + j] = number(x, 6 + j);
+                b[2 * t + j][r] = number(x, 8 + j);
+                b[2 * t + 8 + j][r] = number(x, 10 + j);
+            }
+        }
+        for lane in 0..32 {
+            let (r, t) = (lane / 4, lane % 4);
+            let before = [(first + lane) as f64, 0.0, -1.0, 0.5];
+            for (i, before) in before.into_iter().enumerate() {
+                let (row, column) = (r + i / 2 * 8, 2 * t + i % 2);
+                let sum: f64 = (0..16).map(|k| a[row][k] * b[k][column]).sum();
+                out.push(((before + sum) as f32).to_bits());
+            }
+        }
+    }
+    out
+}
+
+fn pairs(words: &[u32]) -> Vec<u32> {
+    let pair = |low: i32, high: i32| {
+        let half = |x: i32| u32::from(bf16::from_f32(x as f32).to_bits());
+        half(low) | half(high) << 16
+    };
+    let of_word = |&x: &u32| {
+        let nibble = |n: u32| (x >> (4 * n) & 15) as i32;
+        let byte = |x: u32, n: u32| x >> (8 * n) & 255;
+        let picked = [byte(!x, 0), byte(x, 1), byte(x, 2), byte(!x, 3)];
+        [
+            pair(nibble(1) - 8, nibble(5) - 8),
+            pair(byte(x, 2) as i32 - 128, byte(x, 3) as i32 - 128),
+            picked.iter().rev().fold(0, |word, byte| word << 8 | byte),
+            (x & 0x0f0f_0f0f) | 0x4000_4000,
+        ]
+    };
+    words.iter().flat_map(of_word).collect()
+}
+
+fn copies(words: &[u32]) -> Vec<u32> {
+    let of_thread = |i: usize| {
+        let four = &words[i % 16 * 4..][..4];
+        four.iter().copied().chain([words[63 - i]]).collect::<Vec<u32>>()
+    };
+    (0..64).flat_map(of_thread).collect()
 }
 
 fn exchanges(words: &[u32]) -> Vec<u32> {

@@ -86,3 +86,47 @@ FL_KERNEL(64, 1) narrow_bytes(const int* FL_RESTRICT words, int* FL_RESTRICT out
     fl_store_i32(out, 2 * i + 1, fl_f32_to_e5m2(x));
 }
 #endif
+
+// A number from three bits of a word.
+FL_DEVICE float small_number(unsigned x, int n) {
+    return fl_from_i32((int)(x >> (2 * n) & 7u) - 3);
+}
+
+// Out: 4 words a thread, of a matrix instruction on small whole numbers.
+FL_KERNEL(64, 1) products(const int* FL_RESTRICT words, int* FL_RESTRICT out, int rows) {
+    const int i = fl_thread();
+    const unsigned x = (unsigned)fl_load_i32(words, i);
+    unsigned pairs[6];
+    for (int j = 0; j < 6; j++) {
+        pairs[j] = fl_pack_bf16x2(small_number(x, 2 * j), small_number(x, 2 * j + 1));
+    }
+    float d[4] = {fl_from_i32(i), 0.0f, -1.0f, 0.5f};
+    fl_multiply_bf16(d, pairs[0], pairs[1], pairs[2], pairs[3], pairs[4], pairs[5]);
+    for (int j = 0; j < 4; j++) fl_store_i32(out, 4 * i + j, (int)fl_bits(d[j]));
+}
+
+// Out: 4 words a thread.
+FL_KERNEL(64, 1) pairs(const int* FL_RESTRICT words, int* FL_RESTRICT out, int rows) {
+    const int i = fl_thread();
+    const unsigned x = (unsigned)fl_load_i32(words, i);
+    fl_store_i32(out, 4 * i, (int)fl_add_bf16x2(fl_nibbles_bf16(x, 1), 0xc308c308u));
+    fl_store_i32(out, 4 * i + 1, (int)fl_bytes_bf16(x, 1, 8388736.0f));
+    fl_store_i32(out, 4 * i + 2, (int)fl_pick_bytes(x, ~x, 0x7214u));
+    fl_store_i32(out, 4 * i + 3, (int)fl_and_or(x, 0x0f0f0f0fu, 0x40004000u));
+}
+
+// Copies that arrive in groups. Out: 5 words a thread.
+FL_KERNEL(64, 1) copies(const int* FL_RESTRICT words, int* FL_RESTRICT out, int rows) {
+    FL_SHARED_WORDS4(four, 0, 64);
+    FL_SHARED_WORDS(one, 256, 64);
+    const int i = fl_thread();
+    fl_copy_words4(four, i, (const unsigned char*)words, 16 * (i % 16));
+    fl_copy_commit();
+    fl_copy_words<1>(one, i, words, 4 * (63 - i));
+    fl_copy_commit();
+    fl_copy_wait<1>();
+    const uint4 x = four[i];
+    for (int j = 0; j < 4; j++) fl_store_i32(out, 5 * i + j, (int)fl_component(x, j));
+    fl_copy_wait<0>();
+    fl_store_i32(out, 5 * i + 4, (int)(unsigned)one[i]);
+}

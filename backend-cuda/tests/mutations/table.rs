@@ -486,13 +486,7 @@ pub const MUTANTS: &[Mutant] = &[
         "fl_component(codes, 2 * p + i / 2);",
         WRONG,
     ),
-    mutant(
-        "a nibble's bias that is one too small",
-        "matrix",
-        "0xc300c300u",
-        "0xc3008000u",
-        WRONG,
-    ),
+    mutant("a nibble's bias that is one too small", "matrix", "0xc300c300u", "0xc3008000u", WRONG),
     mutant(
         "no barrier before the sums of other warps are read",
         "matrix",
