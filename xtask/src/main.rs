@@ -8,7 +8,7 @@
 
 mod error;
 mod gpu_bundle;
-mod nvrtc;
+mod package;
 mod run;
 mod test;
 mod timings;

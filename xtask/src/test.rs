@@ -1,14 +1,15 @@
 //! Every test, with everything that tests would otherwise skip themselves for.
 
 use crate::error::Error;
-use crate::{nvrtc, run};
+use crate::package::{DISASSEMBLER, NVRTC};
+use crate::run;
 use std::ffi::OsString;
 
 /// Runs all tests with `args` for `cargo test`.
 pub fn run(args: &[&str]) -> Result<(), Error> {
     let mut env: Vec<(&str, OsString)> = Vec::new();
     if cfg!(target_os = "linux") {
-        let mut folders = vec![nvrtc::folder()?];
+        let mut folders = vec![NVRTC.folder()?];
         let known = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         // An empty entry means the current folder, which nobody meant.
         folders.extend(std::env::split_paths(&known).filter(|path| !path.as_os_str().is_empty()));
@@ -16,6 +17,7 @@ pub fn run(args: &[&str]) -> Result<(), Error> {
         let joined = std::env::join_paths(folders).unwrap_or(known);
         env.push(("LD_LIBRARY_PATH", joined));
         env.push(("FUSELINE_REQUIRE_NVRTC", "1".into()));
+        env.push(("FUSELINE_NVDISASM", DISASSEMBLER.file()?.into()));
     } else {
         eprintln!("NVRTC is for Linux: generated source is not compiled here");
     }

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | rounded to `bf16` by the program | 1 | `x` itself |
 //! | few rows | 3 | `x` itself: three times 8 bits are all 24 |
-//! | more than fit in shared memory so | 2 | `x` to 16 bits: off by at most 2⁻¹⁷ of itself |
+//! | more than 32 columns so, or than fit in shared memory | 2 | `x` to 16 bits: off by at most 2⁻¹⁷ of itself |
 //!
 //! The outputs are divided into *tasks*, the same tile of every segment, and the tasks evenly among
 //! the blocks. A *team* of warps works on a task and divides its chunks among its members, whose sums
@@ -24,6 +24,9 @@ use crate::format::{CHUNK_BYTES, PIECE, TILE_ROWS, Tiles, WeightFormat};
 use crate::ir::{Graph, Op, Type, ValueId};
 use crate::target::family_shared_bytes;
 
+/// Columns of all parts together at most, so that their sums stay in registers, for an operand to
+/// be exact.
+const MAX_EXACT_COLUMNS: usize = 32;
 /// Parts that an `f32` is, and the fewest that it is split into.
 const EXACT_PARTS: usize = 3;
 const FEWEST_PARTS: usize = 2;
@@ -128,11 +131,13 @@ pub(crate) fn fitted(cx: &Context<'_>, linear: &Linear, computes: bool) -> Optio
         multiply: Multiply::Matrix { n_parts },
         ..linear.clone()
     };
+    let is_wide = n_columns(linear, n_parts) > MAX_EXACT_COLUMNS;
+    let places = if is_wide { &places[1..] } else { &places[..] };
     let legal = |linear: &Linear| {
         let has_source = linear.staged || !(computes || has_offsets(graph, linear));
         has_source && schedule::linear_shared_bytes(graph, linear) <= cx.shared_bytes
     };
-    places.map(with).into_iter().find(legal)
+    places.iter().copied().map(with).find(legal)
 }
 
 /// A linear's format and elements of a row.
@@ -253,8 +258,15 @@ fn chunk_floats(graph: &Graph, linear: &Linear) -> usize {
 /// Blocks whose registers a multiprocessor is to have room for.
 pub(crate) fn bounded_blocks(launch: MatrixLaunch, linear: &Linear, n_parts: usize) -> usize {
     // More columns have more sums, and an operand that is read where it is comes through registers.
-    let many = n_columns(linear, n_parts) >= 8 || !linear.staged;
-    let warps = if many { BOUNDED_WARPS / 2 } else { BOUNDED_WARPS };
+    let n_columns = n_columns(linear, n_parts);
+    let n_tiles = |group: &Group| group.segments.len() * task_outputs(group) / TILE_ROWS;
+    let n_tiles = linear.groups.iter().map(n_tiles).max().unwrap_or(1);
+    let warps = match n_columns.div_ceil(8) * n_tiles {
+        // Four sums of a tile and eight columns, and as many of a group.
+        5.. => BOUNDED_WARPS / 4,
+        _ if n_columns >= 8 || n_tiles > 1 || !linear.staged => BOUNDED_WARPS / 2,
+        _ => BOUNDED_WARPS,
+    };
     (warps / launch.n_warps()).max(1)
 }
 

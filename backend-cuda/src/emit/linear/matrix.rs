@@ -266,7 +266,7 @@ impl<'a> Matrix<'a> {
             if part.format.group.is_some() {
                 body.line(format!("float part{index}[{n_wide}][4] = {{}};"));
             }
-            if self.has_two_chains() {
+            if self.has_two_chains(part) {
                 body.line(format!("float other{index}[4] = {{}};"));
             }
             if group_words(part.format, &part.tiles).1 > 0 {
@@ -296,7 +296,7 @@ impl<'a> Matrix<'a> {
         }
         body.close();
         for (index, part) in parts.iter().enumerate() {
-            if part.format.group.is_none() && self.has_two_chains() {
+            if part.format.group.is_none() && self.has_two_chains(part) {
                 body.line("FL_UNROLL");
                 body.line(format!(
                     "for (int i = 0; i < 4; i++) sum[{index}][0][i] = sum[{index}][0][i] + other{index}[i];"
@@ -318,7 +318,7 @@ impl<'a> Matrix<'a> {
             None => format!("sum[{index}][m]"),
             Some(_) => format!("part{index}[m]"),
         };
-        if self.has_two_chains() {
+        if self.has_two_chains(part) {
             let first = target.replace("[m]", "[0]");
             body.line(format!(
                 "fl_multiply_bf16({first}, a[0], b[0], a[1], b[1], x[0].x, x[0].y);"
@@ -375,11 +375,11 @@ impl<'a> Matrix<'a> {
         for place in 0..4 {
             let row = ["low", "high"][place / 2];
             let sum = format!("sum[{index}][m][{place}]");
-            let mut part = format!("part{index}[m][{place}]");
-            if self.has_two_chains() {
-                part = format!("{part} + other{index}[{place}]");
+            let mut own = format!("part{index}[m][{place}]");
+            if self.has_two_chains(part) {
+                own = format!("{own} + other{index}[{place}]");
             }
-            body.line(format!("{sum} = fl_fma(scales_{row}, {part}, {sum});"));
+            body.line(format!("{sum} = fl_fma(scales_{row}, {own}, {sum});"));
             if group.offset.is_some() {
                 body.line(format!(
                     "{sum} = fl_fma(offsets_{row}, x_sum{index}[m][{}], {sum});",
@@ -387,7 +387,7 @@ impl<'a> Matrix<'a> {
                 ));
             }
             body.line(format!("part{index}[m][{place}] = 0.0f;"));
-            if self.has_two_chains() {
+            if self.has_two_chains(part) {
                 body.line(format!("other{index}[{place}] = 0.0f;"));
             }
         }
@@ -402,9 +402,10 @@ impl<'a> Matrix<'a> {
     }
 
     /// Whether every other instruction adds to sums of its own: one waits for another that adds to
-    /// the same sums, and where there are few columns, there is little else to do meanwhile.
-    fn has_two_chains(&self) -> bool {
-        self.n_wide == 1
+    /// the same sums, and where there are few columns, there is little else to do meanwhile. Groups
+    /// of one piece are two instructions long, which is not worth the addition.
+    fn has_two_chains(&self, part: &Part<'_>) -> bool {
+        self.n_wide == 1 && (part.format.group.is_none() || part.group_pieces() > 1)
     }
 }
 

@@ -76,10 +76,12 @@ fn ask_part(body: &mut Body, group: &Group, parts: &[Part<'_>], index: usize) {
         first => format!("{first} + {tile}"),
     };
     body.open("{");
-    body.line(format!("const long long tile = {tile};"));
+    // Narrow places take fewer registers.
+    let int = if part.tiles.code_bytes() <= i32::MAX as usize { "int" } else { "long long" };
+    body.line(format!("const {int} tile = {tile};"));
     let run = TILE_ROWS * CHUNK_BYTES;
     body.line(format!(
-        "const long long at = (tile * {} + next_c) * {run} + 16 * lane;",
+        "const {int} at = (tile * {} + next_c) * {run} + 16 * lane;",
         part.tiles.n_chunks
     ));
     let name = &part.name;
@@ -96,7 +98,7 @@ fn ask_part(body: &mut Body, group: &Group, parts: &[Part<'_>], index: usize) {
             n => format!("next_c / {n}"),
         };
         body.line(format!(
-            "const long long block = (tile * {} + {block}) * 8 + lane_row;",
+            "const {int} block = (tile * {} + {block}) * 8 + lane_row;",
             part.tiles.n_blocks()
         ));
         let mut plane = |what: &str, dtype: DType| {
