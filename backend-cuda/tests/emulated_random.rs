@@ -217,7 +217,10 @@ fn random_graphs_agree() {
         for what in ["pointwise", "rows", "linear", "attend", "gather"] {
             assert!(seen.contains_key(what), "no kernel is {what}");
         }
-        let formats = fuseline_core::format::FORMATS.iter().map(|format| &*format.name);
+        // Rows of random graphs are too short for larger groups; `emulated_matrix` has those.
+        let formats = fuseline_core::format::FORMATS.iter();
+        let formats = formats.filter(|format| format.group_size() <= 32);
+        let formats = formats.map(|format| &*format.name);
         for name in formats.chain(["Curve4"]) {
             assert!(seen.contains_key(name), "no weight is {name}");
         }
