@@ -96,9 +96,17 @@ FL_DEVICE unsigned short fl_first_bits(float x, float* rest) {
     *rest = finite ? x - first : 0.0f;
     return finite ? (unsigned short)(fl_bits(x) >> 16) : fl_f32_to_bf16(x);
 }
+// The nearest bf16, which leaves half as much; but for the largest numbers, which it would make
+// infinite.
+FL_DEVICE unsigned short fl_nearest_bits(float x, float* rest) {
+    const unsigned short near = fl_f32_to_bf16(x);
+    if ((near & 0x7f80u) == 0x7f80u) return fl_first_bits(x, rest);
+    *rest = x - fl_bf16_to_f32(near);
+    return near;
+}
 FL_DEVICE void fl_split2(float x, int j, unsigned* a, unsigned* b) {
     float rest;
-    fl_put_half(a, j, fl_first_bits(x, &rest));
+    fl_put_half(a, j, fl_nearest_bits(x, &rest));
     fl_put_half(b, j, fl_f32_to_bf16(rest));
 }
 FL_DEVICE void fl_split3(float x, int j, unsigned* a, unsigned* b, unsigned* c) {
@@ -122,13 +130,15 @@ FL_ACCESS uint4 fl_load_pairs8(const unsigned char* p, long long i) {
 FL_ACCESS uint4 fl_load_pairs16(const unsigned char* p, long long i) {
     return fl_load_words4(p, i);
 }
-// Part `part` of x, split into `n_parts` as above: what it is rounded to is that part.
-FL_DEVICE float fl_part(float x, int part, int n_parts) {
-    float rest = x;
-    for (int i = 0; i < part; i++) {
-        const bool finite = (fl_bits(rest) & 0x7f800000u) != 0x7f800000u;
-        rest = finite ? rest - fl_from_bits(fl_bits(rest) & 0xffff0000u) : 0.0f;
+// Part `part` of x, split into `n_parts` as above.
+FL_DEVICE unsigned short fl_part(float x, int part, int n_parts) {
+    float rest;
+    if (n_parts == 2) {
+        const unsigned short first = fl_nearest_bits(x, &rest);
+        return part == 0 ? first : fl_f32_to_bf16(rest);
     }
-    const bool last = part == n_parts - 1 || (fl_bits(rest) & 0x7f800000u) == 0x7f800000u;
-    return last ? rest : fl_from_bits(fl_bits(rest) & 0xffff0000u);
+    const unsigned short first = fl_first_bits(x, &rest);
+    if (part == 0) return first;
+    const unsigned short second = fl_first_bits(rest, &rest);
+    return part == 1 ? second : fl_f32_to_bf16(rest);
 }

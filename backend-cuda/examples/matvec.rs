@@ -224,7 +224,7 @@ fn record(device: &CudaDevice, case: &Case) -> Result<Entry> {
         None => compile(&graph, &Options::default())?,
         Some(place) => compile_at(&graph, place)?,
     };
-    let planes = packed.arranged(format, WeightLayout::Tiles);
+    let planes = packed.clone().arranged(format, WeightLayout::Tiles);
     let bytes: usize = planes.iter().map(Vec::len).sum();
     let minimal_bytes = format.packed_bytes(n, k);
     let n_copies = COLD_BYTES.div_ceil(bytes).max(4);

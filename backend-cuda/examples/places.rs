@@ -13,7 +13,8 @@
 use fuseline_core::backend::{Backend, Binding, BufferRef, Call, Program, Recorded};
 use fuseline_core::cases::relative_error;
 use fuseline_core::field::{self, Rules};
-use fuseline_core::ir::Graph;
+use fuseline_core::format::WeightLayout;
+use fuseline_core::ir::{Graph, Type};
 use fuseline_core::oracle::{self, Datum};
 use fuseline_core::plan::{OperandPlace, Options, Plan, compile, compile_at};
 use fuseline_core::random::random_args;
@@ -106,10 +107,14 @@ fn record(
         return Err("the block has other arguments".into());
     };
     let (g, u) = (buffer(device, &dtype.encode(g))?, buffer(device, &dtype.encode(u))?);
+    let Type::Weight { format, .. } = &plan.graph()[plan.graph().args[2].value].ty else {
+        return Err("the block has other arguments".into());
+    };
+    let [codes, scales, offsets] = &w.clone().arranged(format, WeightLayout::Tiles);
     let copies: Result<Vec<[BufferRef; 3]>, Box<dyn Error>> = (0..N_COPIES)
         .map(|_| {
             let plane = |bytes: &[u8]| buffer(device, bytes);
-            Ok([plane(&w.codes)?, plane(&w.scales)?, plane(&w.offsets)?])
+            Ok([plane(codes)?, plane(scales)?, plane(offsets)?])
         })
         .collect();
     let copies = copies?;

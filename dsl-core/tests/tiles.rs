@@ -33,7 +33,7 @@ fn what_is_arranged_comes_back() {
             }
             let packed = random(format, n, k);
             for layout in [WeightLayout::Rows, TILES] {
-                let planes = packed.arranged(format, layout);
+                let planes = packed.clone().arranged(format, layout);
                 let sizes = planes.each_ref().map(Vec::len);
                 assert_eq!(sizes, format.plane_bytes(n, k, layout), "{} {n} x {k}", format.name);
                 let back = Packed::from_arranged(format, (n, k), planes, layout);

@@ -165,7 +165,6 @@ impl<F: Format, const N: usize, const K: usize> Weight<F, N, K> {
 
     fn upload(device: &Device, format: WeightFormat, packed: Packed) -> Result<Self> {
         let [codes, scales, offsets] = packed.arranged(&format, device.backend().weight_layout());
-        drop(packed);
         let planes = [device.upload(&codes)?, device.upload(&scales)?, device.upload(&offsets)?];
         let format = Arc::new(format);
         Ok(Weight { device: device.clone(), planes, format, marker: PhantomData })

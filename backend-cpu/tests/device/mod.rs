@@ -87,9 +87,13 @@ pub fn upload(graph: &Graph, args: &[Datum]) -> Vec<Arg> {
             Datum::Scalar(number) => Arg::Scalar(*number),
             Datum::Tensor(values) => Arg::Tensor(buffer(&dtype.encode(values))),
             Datum::Tokens(tokens) => Arg::Tensor(integers(tokens)),
-            Datum::Weight(packed) => Arg::Weight(
-                [&packed.codes, &packed.scales, &packed.offsets].map(|plane| buffer(plane)),
-            ),
+            Datum::Weight(packed) => {
+                let Type::Weight { format, .. } = &graph[arg.value].ty else {
+                    panic!("{} is no weight", arg.name)
+                };
+                let planes = packed.clone().arranged(format, crate::backend().weight_layout());
+                Arg::Weight(planes.map(|plane| buffer(&plane)))
+            }
             Datum::Cache { keys, values } => {
                 Arg::Cache([keys, values].map(|side| guarded(&dtype.encode(side))))
             }

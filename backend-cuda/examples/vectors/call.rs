@@ -1,9 +1,10 @@
 //! One call of a plan in the manifest: what each parameter holds, and what each kernel must leave.
 
 use super::store::Store;
+use fuseline_core::format::WeightLayout;
 use fuseline_core::ir::{Type, ValueId};
 use fuseline_core::oracle::{self, Datum};
-use fuseline_core::plan::{Kernel, Plan};
+use fuseline_core::plan::{Kernel, Multiply, Plan, Template};
 use fuseline_cuda::emit::{Param, params as kernel_params};
 use fuseline_cuda::emulate::{self, Half, Process, appends, is_narrow, limit, slack};
 use serde_json::{Map, Value, json};
@@ -32,7 +33,7 @@ pub fn params(plan: &Plan, kernel: &Kernel) -> Vec<Value> {
 }
 
 /// The manifest's entry of a call. Under `emulated` is what each kernel stores when it is run
-/// without a GPU: the same bits are expected of one.
+/// without a GPU: the same bits are expected of one. Kernels on matrix instructions are not there.
 pub fn entry(
     plan: &Plan,
     rows: usize,
@@ -64,11 +65,20 @@ pub fn entry(
         let dtype = graph[arg.value].ty.dtype();
         let entry = match (before, after) {
             (Datum::Scalar(number), _) => json!({ "bits": number.to_bits() }),
-            (Datum::Weight(packed), _) => json!({
-                "codes": store.add(&packed.codes)?,
-                "scales": store.add(&packed.scales)?,
-                "offsets": store.add(&packed.offsets)?,
-            }),
+            (Datum::Weight(packed), _) => {
+                let planes = match &graph[arg.value].ty {
+                    Type::Weight { format, .. } => {
+                        packed.clone().arranged(format, WeightLayout::Tiles)
+                    }
+                    _ => Default::default(),
+                };
+                let [codes, scales, offsets] = &planes;
+                json!({
+                    "codes": store.add(codes)?,
+                    "scales": store.add(scales)?,
+                    "offsets": store.add(offsets)?,
+                })
+            }
             (Datum::Index { positions, sequences }, _) => json!({
                 "positions": store.add(&integers(positions))?,
                 "sequences": store.add(&integers(sequences))?,
@@ -96,7 +106,8 @@ pub fn entry(
     }
     let mut stored = Vec::new();
     emulate::run_observed(process, library, plan, rows, args, &mut |it| {
-        if it.alone {
+        // Of sums inside matrix instructions a GPU keeps fewer bits.
+        if it.alone && !on_matrix(plan, it.kernel) {
             let value = match (it.half, graph[it.value].inputs.first()) {
                 (None, _) => it.value.to_string(),
                 (Some(Half::Keys), Some(cache)) => format!("{cache} keys"),
@@ -112,6 +123,13 @@ pub fn entry(
         of_kernel[value] = buffer.into();
     }
     Ok(json!({ "rows": rows, "values": values, "outputs": outputs, "emulated": emulated }))
+}
+
+/// Whether a kernel runs on matrix instructions.
+fn on_matrix(plan: &Plan, kernel: &str) -> bool {
+    plan.kernels().iter().filter(|own| own.name == kernel).any(|own| {
+        matches!(&own.structure.template, Template::Linear(linear) if linear.multiply != Multiply::Lanes)
+    })
 }
 
 fn integers(numbers: &[i32]) -> Vec<u8> {

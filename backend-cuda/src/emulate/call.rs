@@ -181,7 +181,7 @@ impl<'a> Call<'a> {
             let integers =
                 |numbers: &[i32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<u8>>();
             let arranged = |packed: &Packed| match &self.graph()[id].ty {
-                Type::Weight { format, .. } => packed.arranged(format, WeightLayout::Tiles),
+                Type::Weight { format, .. } => packed.clone().arranged(format, WeightLayout::Tiles),
                 _ => Default::default(),
             };
             let contents = match (plane, self.datum(self.before, id)) {

@@ -147,16 +147,17 @@ impl Tiles {
 }
 
 impl Packed {
-    /// The planes of codes, scales and offsets in a layout.
-    pub fn arranged(&self, format: &WeightFormat, layout: WeightLayout) -> [Vec<u8>; 3] {
+    /// The planes of codes, scales and offsets in a layout. What a plane has beyond the weight's size
+    /// is left out.
+    pub fn arranged(self, format: &WeightFormat, layout: WeightLayout) -> [Vec<u8>; 3] {
         let tiles = format.tiles(self.n, self.k);
         let (WeightLayout::Tiles, Some(tiles)) = (layout, tiles) else {
-            return [self.codes.clone(), self.scales.clone(), self.offsets.clone()];
+            return [self.codes, self.scales, self.offsets];
         };
         let [code_bytes, scale_bytes, offset_bytes] = format.plane_bytes(self.n, self.k, layout);
         let mut codes = vec![0; code_bytes];
         let row_bytes = format.code_row_bytes(self.k);
-        for (row, from) in self.codes.chunks_exact(row_bytes.max(1)).enumerate() {
+        for (row, from) in self.codes.chunks_exact(row_bytes.max(1)).take(self.n).enumerate() {
             // Rows are whole words.
             for (word, bytes) in from.chunks_exact(4).enumerate() {
                 codes[tiles.code_at(row, 4 * word)..][..4].copy_from_slice(bytes);
@@ -166,7 +167,8 @@ impl Packed {
             let mut to = vec![0; n_bytes];
             let (size, group) = (dtype.map_or(1, DType::bytes), format.group_size());
             let n_groups = format.n_groups(self.k).max(1);
-            for (index, number) in from.chunks_exact(size).enumerate() {
+            let numbers = from.chunks_exact(size).take(self.n * n_groups);
+            for (index, number) in numbers.enumerate() {
                 let (row, k) = (index / n_groups, index % n_groups * group);
                 let at = tiles.scale_at(row, k, group) * size;
                 to[at..][..size].copy_from_slice(number);

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | rounded to `bf16` by the program | 1 | `x` itself |
 //! | few rows | 3 | `x` itself: three times 8 bits are all 24 |
-//! | more than 32 columns so, or than fit in shared memory | 2 | `x` to 16 bits: off by at most 2⁻¹⁷ of itself |
+//! | more than 48 columns so, or than fit in shared memory | 2 | `x` to 17 bits: off by at most 2⁻¹⁸ of itself |
 //!
 //! The outputs are divided into *tasks*, the same tile of every segment, and the tasks evenly among
 //! the blocks. A *team* of warps works on a task and divides its chunks among its members, whose sums
@@ -26,7 +26,7 @@ use crate::target::family_shared_bytes;
 
 /// Columns of all parts together at most, so that their sums stay in registers, for an operand to
 /// be exact.
-const MAX_EXACT_COLUMNS: usize = 32;
+const MAX_EXACT_COLUMNS: usize = 48;
 /// Parts that an `f32` is, and the fewest that it is split into.
 const EXACT_PARTS: usize = 3;
 const FEWEST_PARTS: usize = 2;

@@ -209,10 +209,13 @@ pub(super) fn column(
     if guard.is_some() {
         body.close();
     }
-    if n_parts > 1 {
-        body.line(format!("element = fl_part(element, column / {n_rows}, {n_parts});"));
+    if n_parts == 1 {
+        body.line("fl_put_half(words, j, fl_f32_to_bf16(element));");
+    } else {
+        body.line(format!(
+            "fl_put_half(words, j, fl_part(element, column / {n_rows}, {n_parts}));"
+        ));
     }
-    body.line("fl_put_half(words, j, fl_f32_to_bf16(element));");
     body.close();
     "uint4{words[0], words[1], words[2], words[3]}".to_string()
 }
