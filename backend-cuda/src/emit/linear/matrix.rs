@@ -1,7 +1,7 @@
 //! Linears on matrix instructions. A block's first weights are on their way before the kernel waits
-//! for those before it; then it stages the operand. All its warps work on one task, the same tile
-//! of every segment, and each multiplies its own range of chunks; the task's sums meet in shared
-//! memory.
+//! for those before it; then it stages the operand. A team of warps works on one task, the same tile
+//! of every segment, and each member multiplies its own range of chunks; the task's sums meet in
+//! shared memory. A warp that is a team of its own never waits for others.
 
 use super::super::format::prefix;
 use super::super::scope::Context;
@@ -83,10 +83,11 @@ pub(super) fn kernel(
         }
     }
     if !launch.direct {
+        let (at, n) = shared.sums;
+        let dims = format!("[{}][segment and tile][{}]", launch.n_teams, launch.team);
         body.line(format!(
-        "FL_SHARED_FLOATS(sums, {}, {}); // [{}][segment and tile][{}][{n_columns}][{TILE_ROWS}]",
-        shared.sums.0, shared.sums.1, launch.n_teams, launch.team
-    ));
+            "FL_SHARED_FLOATS(sums, {at}, {n}); // {dims}[{n_columns}][{TILE_ROWS}]"
+        ));
     }
     body.line(format!(
         "FL_SHARED_FLOATS(tile, {}, {}); // [{}][segment][{}][outputs]",
