@@ -33,12 +33,74 @@ fn run_starts(bits: u8) -> &'static [&'static str] {
     }
 }
 
-/// What elements that there are meet: `k` in the row, and the row in the call.
-fn guard(is_padded: bool, k: usize, is_batch: bool) -> Option<String> {
-    let in_row = is_padded.then(|| format!("k < {k}"));
-    let in_call = is_batch.then(|| "row < n_rows".to_string());
-    let both: Vec<String> = in_row.into_iter().chain(in_call).collect();
-    (!both.is_empty()).then(|| both.join(" && "))
+/// The eight elements of row `row` that lane `t` of four multiplies of a piece.
+struct Eight<'a> {
+    cx: &'a Context<'a>,
+    linear: &'a Linear,
+    bits: u8,
+    /// Elements that follow each other along K, and are loaded at once.
+    run: usize,
+    runs: Runs,
+    /// What elements that there are meet: `k` in the row, and the row in the call.
+    guard: Option<String>,
+}
+
+impl<'a> Eight<'a> {
+    fn new(cx: &'a Context<'a>, linear: &'a Linear, bits: u8) -> Eight<'a> {
+        let shape = cx.graph()[linear.x].ty.shape();
+        let is_batch = shape[..shape.len() - 1].iter().any(|dim| dim.batch);
+        let is_padded = linear.k < PIECE * n_pieces(cx.graph(), linear);
+        let in_row = is_padded.then(|| format!("k < {}", linear.k));
+        let in_call = is_batch.then(|| "row < n_rows".to_string());
+        let both: Vec<String> = in_row.into_iter().chain(in_call).collect();
+        let guard = (!both.is_empty()).then(|| both.join(" && "));
+        let run = if bits == 8 { 4 } else { 8 };
+        Eight { cx, linear, bits, run, runs: Runs::of(cx, linear.x, run), guard }
+    }
+
+    /// Loads what can be loaded in runs.
+    fn load(&self, body: &mut Body, piece: &str) {
+        let int = self.cx.index_type();
+        self.runs.declare(body, 8);
+        for (first, at) in run_starts(self.bits).iter().zip([0, 4]) {
+            body.open("{");
+            body.line(format!("const {int} k = {PIECE} * {piece} + {first};"));
+            self.guarded(body, |body| self.runs.load(body, self.run, "k", at));
+            body.close();
+        }
+    }
+
+    /// Opens the loop over them, with the j-th in the variable `name`: zero if there is none.
+    fn open_each(
+        &self,
+        body: &mut Body,
+        piece: &str,
+        name: &str,
+        read: &BTreeMap<ValueId, Vec<String>>,
+    ) {
+        let (cx, linear, int) = (self.cx, self.linear, self.cx.index_type());
+        body.line("FL_UNROLL");
+        body.open("for (int j = 0; j < 8; j++) {");
+        body.line(format!("const {int} k = {PIECE} * {piece} + {};", element_text(self.bits)));
+        let slot = if self.bits == 4 { "j / 2 + j % 2 * 4" } else { "j" };
+        let leaf = |id: ValueId, _: Spot| self.runs.leaf(id, slot);
+        let mut scope = Scope::new(cx, &leaf, read);
+        let shape = cx.graph()[linear.x].ty.shape();
+        let x = scope.element(linear.x, &rows::row_coords(shape, linear.n_rows));
+        scope.line(format!("{name} = {x};"));
+        body.line(format!("float {name} = 0.0f;"));
+        self.guarded(body, |body| body.lines(scope.into_lines()));
+    }
+
+    fn guarded(&self, body: &mut Body, text: impl FnOnce(&mut Body)) {
+        if let Some(guard) = &self.guard {
+            body.open(format!("if ({guard}) {{"));
+        }
+        text(body);
+        if self.guard.is_some() {
+            body.close();
+        }
+    }
 }
 
 /// Turns of a thread whose loads are all asked for before it computes with the first.
@@ -53,7 +115,6 @@ pub(super) fn stage(
     shared: &MatrixShared,
 ) {
     let graph = cx.graph();
-    let shape = graph[linear.x].ty.shape();
     let (int, n_threads) = (cx.index_type(), cx.kernel.launch.n_threads);
     let (n_pieces, n_rows) = (n_pieces(graph, linear), linear.n_rows);
     let n_columns = n_columns(linear, n_parts);
@@ -70,44 +131,13 @@ pub(super) fn stage(
     body.line(format!("const {int} row = i / {lanes};"));
     body.line(format!("const int piece = (int)(i % {lanes}) / 4;"));
     body.line("const int t = (int)i % 4;");
-    let is_batch = shape[..shape.len() - 1].iter().any(|dim| dim.batch);
-    let guard = guard(linear.k < PIECE * n_pieces, linear.k, is_batch);
-    // Elements that follow each other along K are loaded at once.
-    let run = if bits == 8 { 4 } else { 8 };
-    let runs = Runs::of(cx, linear.x, run);
-    runs.declare(body, 8);
-    for (first, at) in run_starts(bits).iter().zip([0, 4]) {
-        body.open("{");
-        body.line(format!("const {int} k = {PIECE} * piece + {first};"));
-        if let Some(guard) = &guard {
-            body.open(format!("if ({guard}) {{"));
-        }
-        runs.load(body, run, "k", at);
-        if guard.is_some() {
-            body.close();
-        }
-        body.close();
-    }
+    let eight = Eight::new(cx, linear, bits);
+    eight.load(body, "piece");
     body.line(format!("unsigned parts[{n_parts}][4];"));
     if offsets {
         body.line("float x_sum = 0.0f;");
     }
-    body.line("FL_UNROLL");
-    body.open("for (int j = 0; j < 8; j++) {");
-    body.line(format!("const {int} k = {PIECE} * piece + {};", element_text(bits)));
-    let slot = if bits == 4 { "j / 2 + j % 2 * 4" } else { "j" };
-    let leaf = |id: ValueId, _: Spot| runs.leaf(id, slot);
-    let mut scope = Scope::new(cx, &leaf, &read);
-    let x = scope.element(linear.x, &rows::row_coords(shape, n_rows));
-    body.line("float x = 0.0f;");
-    if let Some(guard) = &guard {
-        body.open(format!("if ({guard}) {{"));
-    }
-    scope.line(format!("x = {x};"));
-    body.lines(scope.into_lines());
-    if guard.is_some() {
-        body.close();
-    }
+    eight.open_each(body, "piece", "x", &read);
     if offsets {
         body.line("x_sum = x_sum + x;");
     }
@@ -156,12 +186,9 @@ pub(super) fn column(
     (n_parts, bits): (usize, u8),
     piece: &str,
 ) -> String {
-    let graph = cx.graph();
-    let shape = graph[linear.x].ty.shape();
     let (int, n_rows) = (cx.index_type(), linear.n_rows);
-    let is_batch = shape[..shape.len() - 1].iter().any(|dim| dim.batch);
-    let guard = guard(linear.k < PIECE * n_pieces(graph, linear), linear.k, is_batch);
-    let run = if bits == 8 { 4 } else { 8 };
+    let eight = Eight::new(cx, linear, bits);
+    let run = eight.run;
     if n_parts == 1 && is_plain(cx, linear, run) {
         // The words are the operand's own.
         body.line(format!("const {int} row = column % {n_rows};"));
@@ -172,43 +199,14 @@ pub(super) fn column(
             cx.name(linear.x),
             linear.k
         );
-        body.line(guard.map_or(load.clone(), |guard| format!("if ({guard}) {load}")));
+        body.line(eight.guard.map_or(load.clone(), |guard| format!("if ({guard}) {load}")));
         return "own".to_string();
     }
-    let runs = Runs::of(cx, linear.x, run);
     body.line(format!("const {int} row = column % {n_rows};"));
     body.line("const int t = lane_t;");
-    runs.declare(body, 8);
-    for (first, at) in run_starts(bits).iter().zip([0, 4]) {
-        body.open("{");
-        body.line(format!("const {int} k = {PIECE} * {piece} + {first};"));
-        if let Some(guard) = &guard {
-            body.open(format!("if ({guard}) {{"));
-        }
-        runs.load(body, run, "k", at);
-        if guard.is_some() {
-            body.close();
-        }
-        body.close();
-    }
+    eight.load(body, piece);
     body.line("unsigned words[4];");
-    body.line("FL_UNROLL");
-    body.open("for (int j = 0; j < 8; j++) {");
-    body.line(format!("const {int} k = {PIECE} * {piece} + {};", element_text(bits)));
-    let slot = if bits == 4 { "j / 2 + j % 2 * 4" } else { "j" };
-    let leaf = |id: ValueId, _: Spot| runs.leaf(id, slot);
-    let none = BTreeMap::new();
-    let mut scope = Scope::new(cx, &leaf, &none);
-    let x = scope.element(linear.x, &rows::row_coords(shape, n_rows));
-    body.line("float element = 0.0f;");
-    if let Some(guard) = &guard {
-        body.open(format!("if ({guard}) {{"));
-    }
-    scope.line(format!("element = {x};"));
-    body.lines(scope.into_lines());
-    if guard.is_some() {
-        body.close();
-    }
+    eight.open_each(body, piece, "element", &BTreeMap::new());
     if n_parts == 1 {
         body.line("fl_put_half(words, j, fl_f32_to_bf16(element));");
     } else {
