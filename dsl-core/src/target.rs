@@ -18,7 +18,9 @@ pub struct Target {
     /// together.
     pub instructions_per_ns: f64,
     /// What one more kernel in a chain costs, bytes and arithmetic aside: a node of a graph takes
-    /// 600 to 1000 ns, and what depends on it waits for its loads and stores to come and go.
+    /// 600 to 1000 ns, and what depends on it waits for its loads and stores to come and go. On the
+    /// H200 a small kernel before a product cost 2600 to 5200 ns more than its work in every block
+    /// (`benches/results/h200_matvec.json`); the other machines' numbers are in proportion.
     pub launch_ns: f64,
     /// Operations of an expression, as compilers of the field count them, beyond which it is not
     /// considered to compute it anew in every output of a matrix product.
@@ -51,8 +53,8 @@ pub fn family_shared_bytes() -> usize {
 const LANES: f64 = 128.0;
 
 /// The part of those that counted instructions get: an operation compiles to more instructions than
-/// are counted, and not every clock issues. Measured on the H200: with it, the estimates of the seed
-/// case at each place are 0.55 to 1.02 of the times, in their order
+/// are counted, and not every clock issues. Measured on the H200 with the template on lanes: the
+/// estimates of the seed case at each place were 0.55 to 1.02 of the times, in their order
 /// (`benches/results/h200_seed.json`).
 const ISSUE_EFFICIENCY: f64 = 0.43;
 

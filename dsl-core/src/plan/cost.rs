@@ -33,8 +33,9 @@ const RUN_INSTRUCTIONS: usize = 2;
 const MATRIX_WIDE_TENTHS: usize = 2;
 
 /// Tenths of an instruction that take one weight to a matrix instruction, in instructions as they
-/// are counted here: the text of Int4 has 159 for the 64 weights of a lane, and is issued twice as
-/// well as text is on average (`benches/results/h200_matvec.json`).
+/// are counted here: about half of what is compiled (`backend-cuda/tests/compiled/kernels.txt`),
+/// since loops of this template are issued better than those that the target's rate was fitted to.
+/// Chosen so that large products cost their bytes; not fitted to times of its own yet.
 fn matrix_tenths(format: &WeightFormat) -> usize {
     let decode = match format.bits {
         4 => 10,
